@@ -1,0 +1,128 @@
+"""
+Everything that CI does, by name: `nox -l` lists it, bare `nox` does it all.
+
+Each session makes its own environment and installs the package into it as a user would, so that what is tested is the
+wheel and not the source tree.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_external_run = True
+# What CI runs. The rest is slow or prints figures: docs writes files, bench, soak and floors are run by hand.
+nox.options.sessions = ["tests", "property", "crash", "typing", "lint", "docs", "wheel"]
+
+ROOT = Path(__file__).parent
+PYTHON_FILES = ["src", "tests", "docs", "benchmarks", "tools", "noxfile.py"]
+EXTRAS = "cli,offline,openai,testing"
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the everyday suite; arguments after `--` go to pytest."""
+    session.install(f".[{EXTRAS}]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def property(session: nox.Session) -> None:
+    """Run the laws and state machines with many more examples than the everyday suite draws."""
+    session.install(f".[{EXTRAS}]")
+    session.run("pytest", "-m", "property and not soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "thorough"})
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """Kill processes in the middle of their work, more often than the everyday suite does."""
+    session.install(f".[{EXTRAS}]")
+    session.run("pytest", "-m", "crash and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"})
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Run the tests that take minutes each."""
+    session.install(f".[{EXTRAS}]")
+    session.run("pytest", "-m", "soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "thorough"})
+
+
+@nox.session
+def floors(session: nox.Session) -> None:
+    """Run the everyday suite with the oldest versions that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    optional = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(item for extra in EXTRAS.split(",") for item in optional[extra])]
+    constraints = Path(session.create_tmp()) / "floors.txt"
+    constraints.write_text("\n".join(item.replace(">=", "==") for item in wanted), encoding="utf-8")
+    session.install(f".[{EXTRAS}]", "--constraint", str(constraints))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def typing(session: nox.Session) -> None:
+    """Check the types with mypy and pyright, both strict."""
+    session.install(f".[{EXTRAS}]", *development("mypy", "pyright"))
+    session.run("mypy")
+    session.run("pyright", "--warnings", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format; `nox -s lint -- fix` repairs what can be repaired."""
+    session.install(*development("ruff"))
+    files = [name for name in PYTHON_FILES if (ROOT / name).exists()]
+    if session.posargs == ["fix"]:
+        session.run("ruff", "check", "--fix", *files)
+        session.run("ruff", "format", *files)
+        return
+    session.run("ruff", "check", *files)
+    session.run("ruff", "format", "--check", *files)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Check that the generated pages are up to date; `nox -s docs -- write` writes them."""
+    session.install(f".[{EXTRAS}]")
+    session.run("python", "docs/generate.py", *([] if session.posargs == ["write"] else ["--check"]))
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel, install it alone in a clean environment, and run the demo from it."""
+    session.install(*development("build"))
+    dist = Path(session.create_tmp()) / "dist"
+    for old in dist.glob("*"):
+        old.unlink()
+    session.run("python", "-m", "build", "--outdir", str(dist))
+    built = str(next(dist.glob("*.whl")))
+    clean = Path(session.create_tmp()) / "clean"
+    session.run("python", "-m", "venv", "--clear", str(clean))
+    run = {"external": True, "env": {"PYTHONPATH": ""}}
+    session.run(str(clean / "bin" / "pip"), "install", "--quiet", built, **run)
+    # The library alone, without an extra: it imports, and its command says what it needs.
+    session.run(str(clean / "bin" / "python"), "-c", "import optchat; print(optchat.__version__)", **run)
+    session.run(str(clean / "bin" / "optchat"), "demo", success_codes=[2], **run)
+    session.run(str(clean / "bin" / "pip"), "install", "--quiet", f"{built}[cli]", **run)
+    session.chdir(session.create_tmp())
+    session.run("clean/bin/optchat", "demo", **run)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure, and print the tables of docs/benchmarks.md."""
+    session.install(f".[{EXTRAS}]")
+    for script in sorted((ROOT / "benchmarks").glob("[!_]*.py")):
+        session.run("python", str(script), *session.posargs)
+
+
+def development(*names: str) -> list[str]:
+    """The requirements of the `dev` extra with these names, so that their bounds stand in one place."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = [item for item in project["optional-dependencies"]["dev"] if re.split(r"[\[<>=]", item)[0] in names]
+    if len(found) != len(names):
+        raise ValueError(f"pyproject.toml's dev extra does not name each of {names}; add what is missing")
+    return found

@@ -1,0 +1,1 @@
+"""Workers and summarizers: the only place that waits for a model."""

@@ -1,0 +1,206 @@
+"""
+Workers: the only place that waits for a model.
+
+Decides: when jobs are claimed, how many calls run at once, and what becomes of an answer or an exception.
+Refuses to know: what a summary is (``core.summarizing``), and how results are stored (``engine.work``).
+
+A round claims a batch in one transaction, asks outside of any, and commits what it was told in one transaction. The embedded
+default is a rule, not a call: it runs in the worker's own thread. Other summarizers are asked in threads of a pool.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import anyio
+from attrs import frozen
+
+from optchat.compactor.extractive import ExtractiveSummarizer
+from optchat.core.errors import OptchatError, StoreBusy, SummaryRejected
+from optchat.core.ports import Summarizer
+from optchat.core.prompts import PROMPT_VERSION
+from optchat.core.summarizing import Accepted, SummaryReply, SummaryRequest, run_flow, summary_flow
+from optchat.core.tree import Recipe
+from optchat.engine import turns, work
+from optchat.engine.handle import Scope
+from optchat.store import queue, scopes
+
+_LOG: Final = logging.getLogger("optchat")
+_BATCH: Final = 64  # rules are cheap: many jobs share a commit
+_POLL_SECONDS: Final = 0.5  # for what other processes add, and for leases and turns of dead ones
+_RETRY_SECONDS: Final = 0.1  # doubled with each attempt of a job
+
+
+@frozen
+class _Failed:
+    error: str
+    final: bool
+
+
+def ask(summarizer: Summarizer, request: SummaryRequest) -> str | SummaryReply:
+    """One call, sync or async: an async summarizer is awaited in a loop of this thread, never the caller's."""
+    reply = summarizer.summarize(request)
+    if inspect.isawaitable(reply):
+        return anyio.run(_awaited, reply)
+    assert not isinstance(reply, Awaitable), "isawaitable says so"
+    return reply
+
+
+async def _awaited(reply: Awaitable[str | SummaryReply]) -> str | SummaryReply:
+    return await reply
+
+
+class Worker:
+    """
+    Works the jobs of the scopes it was given, in this process.
+
+    Not started, it works when told to (:meth:`work_off`); started, in a thread of its own until :meth:`close`.
+    """
+
+    def __init__(self, summarizer: Summarizer) -> None:
+        self.summarizer = summarizer
+        self.is_default = isinstance(summarizer, ExtractiveSummarizer)
+        self._scopes: list[Scope] = []
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._said: set[int] = set()
+
+    # ---- life ----------------------------------------------------------------------------------------------------------
+
+    def add(self, scope: Scope) -> None:
+        with self._lock:
+            if all(known.pk != scope.pk for known in self._scopes):
+                self._scopes.append(scope)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Jobs were added."""
+        self._wake.set()
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="optchat-worker", daemon=True)
+        self._thread.start()
+
+    def close(self, wait_seconds: float = 2.0) -> None:
+        """Stop, and give back every lease. A call that still runs is left alone: its late result has no fence."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(wait_seconds)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        for scope in self._scopes[:1]:
+            with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+                queue.release(db, scope.store.owner_pk)
+                scopes.set_working(db, scope.store.owner_pk, working=False)
+
+    def _run(self) -> None:
+        for scope in self._scopes[:1]:
+            with scope.store.write() as db:
+                scopes.set_working(db, scope.store.owner_pk, working=True)
+        while not self._closing.is_set():
+            self._wake.clear()
+            worked = False
+            for scope in list(self._scopes):
+                try:
+                    worked = self.round(scope) or worked
+                except StoreBusy:
+                    _LOG.info("the worker waits: another process holds the writer lock")
+                except OptchatError:
+                    if not self._closing.is_set():
+                        _LOG.exception("the worker met an error in scope %r and goes on", scope.row.name)
+            if not worked and not self._closing.is_set() and not self._wake.wait(_POLL_SECONDS):
+                for scope in list(self._scopes):
+                    self.upkeep(scope)
+
+    # ---- work ----------------------------------------------------------------------------------------------------------
+
+    def upkeep(self, scope: Scope) -> None:
+        """End the leases and the turns of dead processes."""
+        try:
+            work.end_dead_leases(scope)
+            turns.end_abandoned(scope)
+        except StoreBusy:
+            _LOG.info("upkeep waits: another process holds the writer lock")
+
+    def work_off(self, scope: Scope, until: Callable[[], bool]) -> None:
+        """Work a scope's jobs in this thread until none can run, or ``until`` says so. A job due in a moment is waited for."""
+        work.end_dead_leases(scope)
+        while not until():
+            if self.round(scope):
+                continue
+            with scope.store.read() as db:
+                state = queue.queue_state(db, scope.pk)
+                named = scopes.scope_summarizer(db, scope.pk)
+            if state.next_due is None or (named is not None and named != self.summarizer.name):
+                return
+            time.sleep(min(0.05, max(0.001, (state.next_due - scope.now()) / 1_000_000)))
+
+    def round(self, scope: Scope) -> bool:
+        """Claim a batch, work it, commit it. Whether there was anything to do."""
+        limit = _BATCH if self.is_default else scope.policy.workers
+        with scope.store.read() as db:  # the common round finds nothing, and takes no lock to see it
+            if not queue.has_ready(db, scope.pk, scope.now()):
+                return False
+        claimed = work.claim(
+            scope,
+            summarizer=self.summarizer.name,
+            is_default=self.is_default,
+            window_tokens=self.summarizer.window_tokens,
+            limit=limit,
+        )
+        if claimed.other_summarizer is not None and scope.pk not in self._said:
+            self._said.add(scope.pk)
+            _LOG.warning(
+                "scope %r is summarised by %r; %r claims nothing there", scope.row.name, claimed.other_summarizer, self.summarizer.name
+            )
+        for job in claimed.indexing:
+            work.index_step(scope, job)
+        self._settle(scope, claimed.tasks, self._asked(scope, claimed.tasks))
+        return not claimed.empty
+
+    def _asked(self, scope: Scope, tasks: Sequence[work.Task]) -> list[Accepted | _Failed]:
+        if self.is_default or len(tasks) < 2:
+            return [self._summarise(scope, task) for task in tasks]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(scope.policy.workers, thread_name_prefix="optchat-summarizer")
+        return list(self._pool.map(lambda task: self._summarise(scope, task), tasks))
+
+    def _summarise(self, scope: Scope, task: work.Task) -> Accepted | _Failed:
+        flow = summary_flow(task.summary, attempts=scope.policy.summary_attempts)
+        try:
+            return run_flow(flow, lambda request: ask(self.summarizer, request))
+        except SummaryRejected as error:
+            return _Failed(str(error), final=True)  # the same summarizer would give the same answers again
+        except Exception as error:  # noqa: BLE001 - a summarizer is the caller's code: whatever it raises is a failed attempt
+            return _Failed(f"{type(error).__name__}: {error}", final=False)
+
+    def _settle(self, scope: Scope, tasks: Sequence[work.Task], answers: Sequence[Accepted | _Failed]) -> None:
+        results: list[work.Result] = []
+        for task, answer in zip(tasks, answers, strict=True):
+            if isinstance(answer, Accepted):
+                recipe = Recipe("summary", self.summarizer.name, PROMPT_VERSION)
+                results.append(work.Result(task, answer.text, recipe))
+                continue
+            _LOG.warning("a %s job failed: %s", task.job.kind, answer.error)
+            if answer.final:
+                exhausted = work.give_up(scope, task, answer.error)
+            else:
+                exhausted = work.fail(scope, task, answer.error, _RETRY_SECONDS * 2**task.job.attempts)
+            if exhausted:
+                results.append(work.stand_in(scope, task))
+        if results:
+            work.commit(scope, results)

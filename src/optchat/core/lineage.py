@@ -1,0 +1,74 @@
+"""
+Segments: where a session's records and nodes are stored (§ 12).
+
+Decides: which segment of a chain holds a record, and which tree a node.
+Refuses to know: sessions, generations, and how a chain came to be.
+
+A session's generation points to a segment; a segment may rest on the first ``base_length`` records of another. Records keep
+their numbers along the chain, so that a node wholly below a base length is the base's node, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from optchat.core.refs import KEY_BITS, KEY_MASK, Span, post_order
+from optchat.core.snapshots import OwnRange
+
+
+@frozen
+class Link:
+    """A segment of a chain: its own records start at ``base_length``."""
+
+    segment: int
+    tree: int
+    base_length: int
+
+
+@frozen
+class Chain:
+    """Links from a session's own segment down to the oldest base."""
+
+    links: tuple[Link, ...]
+
+    @property
+    def own(self) -> Link:
+        return self.links[0]
+
+    def of_record(self, seq: int) -> Link:
+        """The link that holds a record: the first whose own part begins at or before it."""
+        return next(link for link in self.links if seq >= link.base_length)
+
+    def of_node(self, span: Span) -> Link:
+        """The link whose tree holds a node: the first whose base does not contain it whole."""
+        return next(link for link in self.links if span.end > link.base_length)
+
+    def record_key(self, seq: int) -> int:
+        return self.of_record(seq).segment << KEY_BITS | seq
+
+    def node_key(self, span: Span) -> int:
+        return node_key(self.of_node(span).tree, span)
+
+    def ranges(self, end: int, start: int = 0) -> tuple[OwnRange, ...]:
+        """The stored ranges of records ``[start, end)``, oldest first."""
+        found: list[OwnRange] = []
+        for link in self.links:
+            if max(start, link.base_length) < end:
+                found.append(OwnRange(link.segment, max(start, link.base_length), end))
+            end = min(end, link.base_length)
+        return tuple(reversed(found))
+
+
+def node_key(tree: int, span: Span) -> int:
+    """A node's integer key: its tree, and its place in order of completion."""
+    return tree << KEY_BITS | post_order(span)
+
+
+def owner_of(key: int) -> int:
+    """The segment, tree or scope of a key."""
+    return key >> KEY_BITS
+
+
+def ordinal_of(key: int) -> int:
+    """The number within its owner."""
+    return key & KEY_MASK

@@ -1,0 +1,1 @@
+"""Acts. The use cases: load, decide by core, commit in one transaction."""

@@ -1,0 +1,192 @@
+"""
+Dispatch (§ 7): what a running turn needs before each model call.
+
+Decides: whether the rendering that a process holds still stands, and which of a turn's calls are open.
+Refuses to know: waiting, and natives beyond the adapter's codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, NoReturn, TypeVar
+
+from attrs import evolve, frozen
+
+from optchat.core.budget import Budget, available_memory
+from optchat.core.errors import IntegrityError, SnapshotInvalid, TurnEnded
+from optchat.core.messages import HostMessage, Part, ReportPart, Role, TextPart, ToolCallPart, ToolResultPart
+from optchat.core.policy import Readiness
+from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.core.tools import TOOL_NAMES
+from optchat.engine.handle import Scope
+from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved
+from optchat.engine.neutral import NeutralAdapter
+from optchat.engine.reading import Recall
+from optchat.engine.rendering import Rendered, render
+from optchat.store import ledger, scopes
+from optchat.store import turns as stored
+from optchat.store.ledger import RecordRow, SessionRow
+from optchat.store.rows import Connection
+from optchat.store.turns import TurnRow
+
+__all__ = ["Held", "NeutralAdapter", "held_rendering", "open_row", "pending", "retrieved", "sealed_messages"]
+
+M = TypeVar("M")
+
+
+@frozen
+class Held(Generic[M]):
+    """A rendering in memory, and what it was made for: the tokenizer counts its charges."""
+
+    rendered: Rendered[M]
+    tokenizer: str
+
+
+def open_row(db: Connection, turn_pk: int) -> TurnRow:
+    row = stored.load_turn(db, turn_pk)
+    if row is None:
+        raise IntegrityError("the turn is no longer stored; begin a new one")
+    return row
+
+
+def held_rendering(
+    scope: Scope,
+    turn_pk: int,
+    session: SessionRow,
+    adapter: HostAdapter[M],
+    budget: Budget,
+    tokenizer: Tokenizer,
+    active_tokens: int,
+    readiness: Readiness,
+    held: Held[M] | None,
+) -> Held[M]:
+    """
+    The turn's memory for one call: as it was rendered, or rendered now and written down.
+
+    The first thing read is whether the turn still runs and its pin still holds; then, that no other process has written a
+    further step.
+
+    Raises:
+        TurnEnded, SnapshotInvalid, SummariesPending, CoverTooLarge, ContextTooLarge: as ``Turn.context``.
+    """
+    available = available_memory(budget, active_tokens)
+    with scope.store.read() as db:
+        state = stored.dispatch_state(db, turn_pk)
+        if state is None:
+            raise IntegrityError("the turn is no longer stored; begin a new one")
+        if state.outcome is not None:
+            raise TurnEnded(f"the turn has ended as {state.outcome}; begin a new one", outcome=state.outcome)
+        if state.pinned_epoch is None:
+            raise TurnEnded("the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed")
+        if state.epoch != state.pinned_epoch:
+            raise_invalid()
+        step = -1 if state.step is None else state.step
+        if held is not None and held.tokenizer == tokenizer.name and held.rendered.step == step and fits(held, available, budget):
+            return held
+        descriptor = stored.load_descriptor(db, turn_pk)
+        assert descriptor is not None, "its epoch was read a moment ago"
+        moment = scopes.find_moment(db, scope.pk, descriptor.clock)
+        if moment is None:
+            raise_invalid()
+        label = f"{descriptor.clock}.{descriptor.pin}" if descriptor.pin else str(descriptor.clock)
+        rendered, row = render(
+            scope,
+            db,
+            ledger.session_by_pk(db, session.session_pk),
+            descriptor,
+            stored.load_rendering(db, turn_pk),
+            snapshot_label=label,
+            budget=budget,
+            tokenizer=tokenizer,
+            adapter=adapter,
+            active_tokens=active_tokens,
+            readiness=readiness,
+        )
+    if row is None:
+        return Held(rendered, tokenizer.name)
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        stored.insert_rendering(db, row)
+        kept = stored.load_rendering(db, turn_pk)
+    if kept is not None and kept.memory_sha256 != row.memory_sha256:
+        # Another process rendered this step first, with more or fewer leaves landed: its bytes are the turn's.
+        return held_rendering(scope, turn_pk, session, adapter, budget, tokenizer, active_tokens, readiness, None)
+    return Held(rendered, tokenizer.name)
+
+
+def fits(held: Held[M], available: int, budget: Budget) -> bool:
+    """Whether a held rendering fits what is left for memory."""
+    return held.rendered.tokens <= available and budget.window > 0
+
+
+def raise_invalid() -> NoReturn:
+    """Something was removed since the turn pinned its snapshot."""
+    raise SnapshotInvalid("something was removed since this turn began; end it and begin a new one")
+
+
+# ---- what a turn has sealed --------------------------------------------------------------------------------------------------
+
+
+def _role(record: RecordRow) -> Role:
+    if record.kind in ("user", "note"):
+        return "user"
+    return "assistant" if record.kind in ("assistant", "tool_call") else "tool"
+
+
+def sealed_messages(
+    db: Connection, turn_pk: int, recall: Recall, without: frozenset[int] = frozenset()
+) -> list[tuple[int, HostMessage]]:
+    """
+    A turn's sealed messages as they were said, with their ordinals; memory answers are rendered again.
+
+    Args:
+        without: ordinals that the caller has already.
+    """
+    found: list[tuple[int, HostMessage]] = []
+    for ordinal, records in _by_message(ledger.records_of_turn(db, turn_pk)):
+        if ordinal in without:
+            continue
+        parts = [_part(db, record, turn_pk, recall) for record in records]
+        found.append((ordinal, HostMessage(_role(records[0]), tuple(parts), at=records[0].time)))
+    return found
+
+
+def _by_message(records: Sequence[RecordRow]) -> Iterator[tuple[int, list[RecordRow]]]:
+    """Records in groups of one message and role: a native that decoded to several messages gives several groups."""
+    group: list[RecordRow] = []
+    for record in records:
+        if group and (record.message != group[0].message or _role(record) != _role(group[0])):
+            yield group[0].message, group
+            group = []
+        group.append(record)
+    if group:
+        yield group[0].message, group
+
+
+def _part(db: Connection, record: RecordRow, turn_pk: int, recall: Recall) -> Part:
+    part = ledger.load_part(db, record)
+    if record.kind == "note" and isinstance(part, TextPart):
+        return ReportPart("note", part.text)  # a note is nobody's words: it must not come back as the user's
+    if isinstance(part, ToolResultPart) and record.structure is not None and "retrieved" in record.structure:
+        again = recall(db, turn_pk, bytes.fromhex(record.structure["retrieved"]))
+        text = again or f"[{record.structure['memory']}; it can no longer be rendered]"
+        return evolve(part, content=(TextPart(text),))
+    return part
+
+
+def pending(scope: Scope, db: Connection, turn_pk: int) -> tuple[ToolCallPart, ...]:
+    """The turn's calls that no result answers, in order."""
+    parts = [ledger.load_part(db, record) for record in ledger.pending_calls(db, turn_pk)]
+    return tuple(part for part in parts if isinstance(part, ToolCallPart))
+
+
+def retrieved(db: Connection, turn_pk: int) -> Retrieved:
+    """The turn's calls of memory tools, and the answers that it was given: what sealing recognises as provenance."""
+    answers = frozenset(stored.answer_hashes(db, turn_pk))
+    if not answers:  # the common turn: no answer to recognise, and no record to look at
+        return NOTHING_RETRIEVED
+    calls: dict[str, str] = {}
+    for record in ledger.memory_calls(db, turn_pk):
+        structure = record.structure or {}
+        if structure.get("name") in TOOL_NAMES:
+            calls[str(structure["call_id"])] = str(structure["name"])
+    return Retrieved(calls, answers)

@@ -1,0 +1,122 @@
+"""
+What every use case is handed: one scope of one open file.
+
+Decides: what is cached in a process, and how long it may be believed.
+Refuses to know: any use case.
+
+Whatever is cached is either immutable (a chain, a node's tokens) or held under the revision that it was true for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Generic, TypeVar
+
+from attrs import define, field, frozen
+
+from optchat.core.lineage import Chain
+from optchat.core.policy import Policy
+from optchat.core.ports import Clock
+from optchat.core.views import Frontier, ViewPolicy
+from optchat.store.connection import Store
+from optchat.store.ledger import load_chain
+from optchat.store.rows import Connection
+from optchat.store.scopes import ScopeRow
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """The values used last, up to a number of them. Safe for several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+            return None
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+
+    def take(self, key: K) -> V | None:
+        """Remove and return: whoever takes a value owns it."""
+        with self._lock:
+            return self._values.pop(key, None)
+
+
+@frozen
+class HeldFrontier:
+    """A frontier in memory and the view revision that it is true for."""
+
+    revision: int
+    frontier: Frontier
+
+
+@define
+class Caches:
+    """One set a file, shared by its scopes."""
+
+    chains: Recent[int, Chain] = field(factory=lambda: Recent(4096))
+    frontiers: Recent[int, HeldFrontier] = field(factory=lambda: Recent(256))
+    tokens: Recent[tuple[str, int, int], int] = field(factory=lambda: Recent(200_000))
+
+
+@frozen
+class Scope:
+    """One scope of one open file, with the settings of this process."""
+
+    store: Store
+    row: ScopeRow
+    policy: Policy
+    clock: Clock
+    caches: Caches
+    wake: Callable[[], None]  # tells this process's worker that jobs were added
+
+    @property
+    def pk(self) -> int:
+        return self.row.scope_pk
+
+    @property
+    def view_policy(self) -> ViewPolicy:
+        return ViewPolicy(self.row.view_high_bytes, self.row.view_low_bytes)
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        return microseconds(self.clock.now())
+
+    def chain(self, db: Connection, segment_pk: int) -> Chain:
+        """A segment's chain: it never changes, so it is read once."""
+        found = self.caches.chains.get(segment_pk)
+        if found is None:
+            found = load_chain(db, segment_pk)
+            self.caches.chains.put(segment_pk, found)
+        return found
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(at: datetime) -> int:
+    """An aware time as stored: exact, where a float of seconds would not be."""
+    delta = at - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def utc_offset_seconds(at: datetime) -> int:
+    """The offset in which an aware time was given."""
+    offset = at.utcoffset()
+    return 0 if offset is None else int(offset.total_seconds())

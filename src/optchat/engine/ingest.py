@@ -1,0 +1,381 @@
+"""
+Ingestion (§ 3): from finalized messages to sealed records, exactly once.
+
+Decides: nothing that core does not: hashing, words and pages are made before the transaction, which only compares and inserts.
+Refuses to know: hosts, and when a turn begins or ends.
+
+Atomic: a message's records, events, leaves, documents and jobs appear together. Idempotent: by event key. Bytes too large for
+one transaction are staged before it, in steps, and become reachable only by the seal that links them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from optchat.core import records as rules
+from optchat.core.errors import ResyncNeeded, RevisionConflict
+from optchat.core.messages import HostMessage, RecordKind, TextPart, ToolCallPart, ToolResultPart
+from optchat.core.publications import turn_after
+from optchat.core.records import PIECE_BYTES, BlobRef, SealedPart, readable_bytes, spoken_text
+from optchat.core.refs import KEY_BITS, KEY_MASK, Span, session_ref
+from optchat.core.tools import TOOL_NAMES
+from optchat.core.tree import Node
+from optchat.core.words import INDEXED_AT_ONCE_BYTES, words_of
+from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
+from optchat.engine.landing import Landing
+from optchat.engine.trees import session_tree
+from optchat.store import ledger, queue, scopes, search, turns
+from optchat.store.rows import Connection
+from optchat.store.turns import TurnRow
+
+STAGE_BYTES = 4 * 1024 * 1024  # the most that one staging transaction writes
+IN_SEAL_BYTES = 1024 * 1024  # what a seal may write by itself: below it, a stage would only add a commit
+
+
+@frozen
+class Prepared:
+    """A sealed part with everything that takes time: its words for the index, or that they are left to a job."""
+
+    sealed: SealedPart
+    words: str | None
+    index_later: bool
+
+
+@frozen
+class Sealed:
+    """What sealing answered: canonical refs in order, and how many records are new."""
+
+    refs: tuple[str, ...]
+    new: int
+
+
+@frozen
+class Retrieved:
+    """What a turn's memory tools answered: calls by id, and the hashes of the answers that are on record."""
+
+    calls: Mapping[str, str]
+    answers: frozenset[bytes]
+
+
+NOTHING_RETRIEVED = Retrieved({}, frozenset())
+
+
+def answer_sha256(text: str) -> bytes:
+    """The hash by which a memory tool's answer is recognised in a result."""
+    return hashlib.sha256(rules.to_bytes(text)).digest()
+
+
+def prepare(
+    scope: Scope,
+    messages: Sequence[HostMessage],
+    *,
+    turn_id: str,
+    ordinal: int,
+    kind: RecordKind | None = None,
+    retrieved: Retrieved = NOTHING_RETRIEVED,
+) -> tuple[SealedPart, ...]:
+    """
+    What one native message (as one or several neutral ones) seals into; outside any transaction.
+
+    A memory tool's call and answer are provenance, not evidence: their text is neither stored nor indexed.
+    """
+    prepared: list[SealedPart] = []
+    calls = dict(retrieved.calls)
+    for message in messages:
+        sealed = rules.seal_message(
+            message,
+            turn_id=turn_id,
+            ordinal=ordinal,
+            node_bytes=scope.row.node_bytes,
+            first_part=len(prepared),
+            kind=kind,
+        )
+        for part, made in zip(message.parts, sealed, strict=True):
+            prepared.append(_as_provenance(scope, part, made, calls, retrieved.answers))
+    return tuple(prepared)
+
+
+def _as_provenance(
+    scope: Scope, part: object, sealed: SealedPart, calls: dict[str, str], answers: frozenset[bytes]
+) -> SealedPart:
+    if isinstance(part, ToolCallPart) and part.name in TOOL_NAMES:
+        calls[part.call_id] = part.name
+        return rules.with_memory(part, sealed, scope.row.node_bytes, memory=part.name)
+    if isinstance(part, ToolResultPart) and part.call_id in calls and all(isinstance(p, TextPart) for p in part.content):
+        text = "".join(p.text for p in part.content if isinstance(p, TextPart))
+        digest = answer_sha256(text)
+        if digest in answers:
+            size = len(rules.to_bytes(text))
+            note = f"{calls[part.call_id]} answered {readable_bytes(size)}"
+            return rules.with_memory(
+                part, sealed, scope.row.node_bytes, memory=note, retrieved=digest.hex(), size=size
+            )
+    return sealed
+
+
+def with_words(scope: Scope, parts: Iterable[SealedPart]) -> tuple[Prepared, ...]:
+    """Parts with their words for the index, made outside any transaction: it is what takes longest."""
+    return tuple(_prepared(scope, part) for part in parts)
+
+
+def unsealed(scope: Scope, db: Connection, turn: TurnRow, parts: Iterable[SealedPart]) -> list[SealedPart]:
+    """The parts that are not sealed as they are: words are made for these alone. Sealing looks again."""
+    chain = scope.chain(db, turn.segment_pk)
+    found = ((part, ledger.find_event(db, chain, part.event_hash)) for part in parts)
+    return [part for part, event in found if event is None or event[2] != part.sha256]
+
+
+def _prepared(scope: Scope, sealed: SealedPart) -> Prepared:
+    structure = rules.read_structure(sealed.structure)
+    if structure is not None and "memory" in structure:
+        return Prepared(sealed, None, index_later=False)
+    if len(sealed.payload) > INDEXED_AT_ONCE_BYTES:
+        return Prepared(sealed, None, index_later=True)
+    words = words_of(spoken_text(sealed.kind, sealed.payload, structure), scope.row.pretokenizer)
+    return Prepared(sealed, words or None, index_later=False)
+
+
+def stage_bytes(scope: Scope, parts: Iterable[SealedPart]) -> None:
+    """
+    Write large bytes ahead of their seal, at most 4 MiB a transaction, so that no other writer waits for 50 MB.
+
+    Idempotent: bytes are kept once by (scope, digest); pieces that are there stay. A crash leaves pieces that nothing names.
+    """
+    for blob in _blobs_of(parts):
+        if len(blob.data) <= IN_SEAL_BYTES:
+            continue
+        pieces = -(-len(blob.data) // PIECE_BYTES)
+        step = STAGE_BYTES // PIECE_BYTES
+        for first in range(0, pieces, step):
+            with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+                found = ledger.find_blob(db, scope.pk, blob.sha256)
+                if found is not None and found[1]:
+                    break
+                pk = found[0] if found else ledger.create_blob(db, scope.pk, blob.sha256, len(blob.data))
+                ledger.write_pieces(db, pk, blob.data, first, min(step, pieces - first))
+                if first + step >= pieces:
+                    ledger.complete_blob(db, pk)
+
+
+def _blobs_of(parts: Iterable[SealedPart]) -> list[BlobRef]:
+    blobs: list[BlobRef] = []
+    for part in parts:
+        if ledger.needs_blob(len(part.payload)):
+            blobs.append(BlobRef(hashlib.sha256(part.payload).digest(), part.payload))
+        blobs.extend(part.blobs)
+    return blobs
+
+
+def _keep(db: Connection, scope: Scope, blob: BlobRef) -> int:
+    found = ledger.find_blob(db, scope.pk, blob.sha256)
+    if found is not None and found[1]:
+        return found[0]
+    pk = found[0] if found else ledger.create_blob(db, scope.pk, blob.sha256, len(blob.data))
+    ledger.write_pieces(db, pk, blob.data, 0, -(-len(blob.data) // PIECE_BYTES))
+    ledger.complete_blob(db, pk)
+    return pk
+
+
+def seal(
+    landing: Landing, turn: TurnRow, session_id: str, generation: int, prepared: Sequence[Prepared]
+) -> Sealed:
+    """
+    Seal prepared parts into a turn, inside the caller's transaction.
+
+    What is sealed already is answered with its refs. Redelivered calls and results of one turn are known by their call id,
+    other parts by their message's key, else by their place.
+
+    Raises:
+        RevisionConflict: the same event key and revision with other content.
+        ResyncNeeded: a higher revision of what is sealed: the host edited its history.
+        TurnEnded: new content for a turn that has its outcome.
+    """
+    db, scope = landing.db, landing.scope
+    tree = session_tree(scope, db, turn.segment_pk)
+    chain = tree.chain
+    seq = ledger.segment_length(db, turn.segment_pk, chain.own.base_length)
+    refs: list[str] = []
+    new: list[tuple[int, Prepared, int]] = []
+    for part in prepared:
+        sealed = part.sealed
+        found = ledger.find_event(db, chain, sealed.event_hash)
+        if found is not None:
+            _check_same(sealed, *found)
+            refs.append(session_ref(session_id, generation, found[0] & KEY_MASK))
+            continue
+        turn_after(turn.state, "seal", turn.outcome)
+        key = turn.segment_pk << KEY_BITS | seq
+        at = landing.at if sealed.at is None else microseconds(sealed.at)
+        offset = 0 if sealed.at is None else utc_offset_seconds(sealed.at)
+        blob = None
+        if ledger.needs_blob(len(sealed.payload)):
+            blob = _keep(db, scope, BlobRef(hashlib.sha256(sealed.payload).digest(), sealed.payload))
+        paired = None
+        if sealed.kind == "tool_result" and sealed.call_id is not None:
+            paired = ledger.find_call(db, chain, sealed.call_id, seq)
+        ledger.insert_record(
+            db,
+            record_key=key,
+            turn_pk=turn.turn_pk,
+            sealed=sealed,
+            at=at,
+            utc_offset=offset,
+            blob_pk=blob,
+            paired_key=paired,
+            leaf_format=scope.row.leaf_format,
+        )
+        if sealed.blobs:
+            ledger.link_blobs(db, key, [_keep(db, scope, image) for image in sealed.blobs])
+        ledger.insert_event(db, turn.segment_pk, sealed.event_hash, sealed.revision, key)
+        verbatim = None
+        if sealed.leaf is not None and sealed.leaf_escaped is not None:
+            verbatim = Node(Span(seq, 1), 0, "verbatim", sealed.leaf, sealed.leaf_escaped, 0, 0, at, at)
+        landing.leaf_sealed(tree, seq, key, verbatim)
+        refs.append(session_ref(session_id, generation, seq))
+        new.append((key, part, at))
+        seq += 1
+    _index(landing, turn, new)
+    return Sealed(tuple(refs), len(new))
+
+
+def _check_same(sealed: SealedPart, record_key: int, revision: int, sha256: bytes) -> None:
+    if sealed.sha256 == sha256 or sealed.revision < revision:
+        return
+    if sealed.revision > revision:
+        raise ResyncNeeded(
+            f"revision {sealed.revision} edits record {record_key & KEY_MASK}, which is sealed; "
+            "history is not overwritten: rewind the session before the edited message and go on from there"
+        )
+    raise RevisionConflict(
+        f"record {record_key & KEY_MASK} is sealed under the same event key with other content; "
+        "give the message a key and a revision of its own, or deliver it as it was"
+    )
+
+
+def _index(landing: Landing, turn: TurnRow, new: list[tuple[int, Prepared, int]]) -> None:
+    """Number the searchable new records, and leave large ones to jobs that number their pieces when they index them."""
+    searchable = [(key, part, at) for key, part, at in new if part.words is not None]
+    if searchable:
+        first = scopes.take_document_numbers(landing.db, landing.scope.pk, len(searchable))
+        search.insert_documents(
+            landing.db,
+            [
+                search.NewDocument(
+                    document_key=landing.scope.pk << KEY_BITS | first + number,
+                    pretokenizer=landing.scope.row.pretokenizer,
+                    kind=rules.KIND_NUMBER[part.sealed.kind],
+                    segment_pk=turn.segment_pk,
+                    turn_pk=turn.turn_pk,
+                    start_seq=key & KEY_MASK,
+                    end_seq=(key & KEY_MASK) + 1,
+                    subject=key,
+                    start_byte=0,
+                    end_byte=None,
+                    at=at,
+                    visible=None,
+                    words=part.words or "",
+                )
+                for number, (key, part, at) in enumerate(searchable)
+            ],
+        )
+    for key, part, _at in new:
+        if part.index_later:
+            queue.add_job(landing.db, scope_pk=landing.scope.pk, kind="index", subject=key, at=landing.at)
+            landing.jobs_added()
+
+
+@frozen
+class SealedNext:
+    """What :func:`seal_next` answered, and the message ordinals that it gave."""
+
+    sealed: Sealed
+    ordinals: tuple[int, ...]
+
+
+def seal_next(
+    scope: Scope,
+    turn_pk: int,
+    session_id: str,
+    generation: int,
+    make: Callable[[int], Sequence[Sequence[SealedPart]]],
+) -> SealedNext:
+    """
+    Seal messages as the next ones of a turn, in one transaction.
+
+    Args:
+        make: the messages' parts, from the ordinal of the first. It is called again if another writer took that place
+            meanwhile, so that hashing and words stay outside the transaction.
+    """
+    while True:
+        with scope.store.read() as db:
+            turn = _turn(db, turn_pk)
+            first = turns.last_message_ordinal(db, turn_pk) + 1
+            messages = make(first)
+            parts = [part for message in messages for part in message]
+            new = unsealed(scope, db, turn, parts)
+        prepared = _with_words_of_new(scope, parts, new)
+        stage_bytes(scope, new)
+        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            if turns.last_message_ordinal(db, turn_pk) + 1 != first:
+                continue
+            landing = Landing(scope, db, scope.now())
+            sealed = seal(landing, _turn(db, turn_pk), session_id, generation, prepared)
+            turns.drop_staged(db, turn_pk, [part.event_hash for part in parts])
+            landing.finish()
+        landing.after_commit()
+        return SealedNext(sealed, tuple(range(first, first + len(messages))))
+
+
+def seal_at(
+    scope: Scope, turn_pk: int, session_id: str, generation: int, parts: Sequence[SealedPart]
+) -> Sealed:
+    """Seal parts that say themselves where they belong, in one transaction; none, if all of them are there."""
+    with scope.store.read() as db:
+        turn = _turn(db, turn_pk)
+        new = unsealed(scope, db, turn, parts)
+        if not new:
+            chain = scope.chain(db, turn.segment_pk)
+            found = [ledger.find_event(db, chain, part.event_hash) for part in parts]
+            known = [event[0] for event in found if event is not None]
+            return Sealed(tuple(session_ref(session_id, generation, key & KEY_MASK) for key in known), 0)
+    prepared = _with_words_of_new(scope, parts, new)
+    stage_bytes(scope, new)
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        landing = Landing(scope, db, scope.now())
+        sealed = seal(landing, _turn(db, turn_pk), session_id, generation, prepared)
+        turns.drop_staged(db, turn_pk, [part.event_hash for part in parts])
+        landing.finish()
+    landing.after_commit()
+    return sealed
+
+
+def _with_words_of_new(scope: Scope, parts: Sequence[SealedPart], new: Sequence[SealedPart]) -> list[Prepared]:
+    fresh = {id(part) for part in new}
+    return [_prepared(scope, part) if id(part) in fresh else Prepared(part, None, index_later=False) for part in parts]
+
+
+def _turn(db: Connection, turn_pk: int) -> TurnRow:
+    turn = turns.load_turn(db, turn_pk)
+    assert turn is not None, "a handle's turn exists"
+    return turn
+
+
+def stage_message(scope: Scope, turn_pk: int, turn_id: str, messages: Sequence[HostMessage]) -> None:
+    """
+    Keep a message that is not final, in place of what was staged under its key.
+
+    Durable, so that a crash in mid-stream loses nothing that was shown to the user; never read by any view or search.
+    """
+    for message in messages:
+        parts = rules.seal_message(message, turn_id=turn_id, ordinal=0, node_bytes=scope.row.node_bytes)
+        if not parts:
+            continue
+        written = json.dumps([[part.kind, part.structure, rules.to_text(part.payload)] for part in parts]).encode()
+        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            turn = _turn(db, turn_pk)
+            turn_after(turn.state, "seal", turn.outcome)
+            turns.put_staged(db, turn_pk, parts[0].event_hash, written, scope.now())

@@ -1,0 +1,127 @@
+"""
+Discovery (§ 8): sessions, turns, reports by name.
+
+Decides: nothing that core does not: what a reader may see of each session is counted under its sight.
+Refuses to know: the text of summaries.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from optchat.core.cursors import query_digest, read_cursor, write_cursor
+from optchat.core.errors import BadArgument, BadCursor
+from optchat.core.lineage import owner_of
+from optchat.core.refs import KEY_BITS, Span
+from optchat.core.retrieval import Page, SessionInfo, TurnInfo
+from optchat.engine.reading import turn_info
+from optchat.engine.sights import Reading, SessionTarget, may_see
+from optchat.store import ledger, publications, scopes, turns
+from optchat.store.ledger import SessionRow, moment_of
+from optchat.store.rows import Connection
+
+_MOST = 200
+_BATCH = 100
+_REPORT_CANDIDATES = 1000
+
+
+def _limit(limit: int) -> int:
+    if not 1 <= limit <= _MOST:
+        raise BadArgument(f"limit is from 1 to {_MOST}; go on with the page's cursor for more")
+    return limit
+
+
+def _after(reading: Reading, cursor: str | None, digest: str) -> int:
+    if cursor is None:
+        return -1
+    read = read_cursor(cursor, digest)
+    if len(read.position) != 1:
+        raise BadCursor("that cursor belongs to another query; repeat the query that gave it, or ask without one")
+    if not reading.sight.owner and read.clock != reading.clock:
+        raise BadCursor("that cursor belongs to another snapshot; ask again without one")
+    return read.position[0]
+
+
+def sessions(reading: Reading, db: Connection, *, archived: bool, limit: int, cursor: str | None) -> Page[SessionInfo]:
+    """The sessions that a reader may see, in the order in which they were begun."""
+    _limit(limit)
+    digest = query_digest("sessions", archived)
+    at = max(0, _after(reading, cursor, digest))
+    found: list[tuple[int, SessionInfo]] = []
+    while len(found) <= limit:
+        batch = ledger.list_sessions(db, reading.scope.pk, after=at, limit=_BATCH, archived=archived)
+        if not batch:
+            break
+        for row in batch:
+            at = row.session_pk
+            info = session_info(reading, db, row)
+            if info is not None:
+                found.append((at, info))
+                if len(found) > limit:
+                    break
+    items = tuple(info for _, info in found[:limit])
+    more = write_cursor(digest, reading.clock, found[limit - 1][0]) if len(found) > limit else None
+    return Page(items, more, reading.snapshot)
+
+
+def session_info(reading: Reading, db: Connection, row: SessionRow) -> SessionInfo | None:
+    """A session as this reader may see it; None if nothing of it is visible."""
+    chain = reading.scope.chain(db, row.segment_pk)
+    own = reading.own
+    if reading.sight.owner:
+        length = ledger.segment_length(db, row.segment_pk, chain.own.base_length)
+        count = turns.count_turns(db, row.generation_pk)
+    elif own is not None and own.session.session_pk == row.session_pk:
+        length, count = own.end, turns.count_turns(db, row.generation_pk)
+    else:
+        published = publications.published_range(db, row.generation_pk, reading.sight)
+        if published is None:
+            return None
+        length = published.end
+        mark = reading.scope.pk << KEY_BITS | reading.sight.publications
+        count = turns.count_turns(db, row.generation_pk, published_below=mark)
+    last = ledger.load_record(db, chain.record_key(length - 1)) if length else None
+    return SessionInfo(
+        id=row.session_id,
+        key=row.key,
+        host=row.host,
+        generation=row.generation,
+        length=length,
+        turns=count,
+        title=row.title,
+        project=None if row.project_pk is None else scopes.project_id(db, row.project_pk),
+        worktree=row.worktree,
+        commit=row.commit_id,
+        isolated=row.isolated,
+        created_at=moment_of(row.created_at),
+        last_at=moment_of(row.created_at) if last is None else last.time,
+        state=cast("Literal['active', 'archived', 'revoked', 'needs_resync']", row.state),
+    )
+
+
+def turn_list(
+    reading: Reading, db: Connection, session: SessionRow, *, limit: int, cursor: str | None
+) -> Page[TurnInfo]:
+    """A session's turns, oldest first, for its owner."""
+    _limit(limit)
+    digest = query_digest("turns", session.session_id, session.generation)
+    after = _after(reading, cursor, digest)
+    rows = turns.turns_of_generation(db, session.generation_pk, after=after, limit=limit + 1)
+    more = write_cursor(digest, reading.clock, rows[limit - 1].ordinal) if len(rows) > limit else None
+    return Page(tuple(turn_info(reading, db, row) for row in rows[:limit]), more, reading.snapshot)
+
+
+def find_report(reading: Reading, db: Connection, name: str) -> str | None:
+    """The ref of the newest report of that name that this reader may see."""
+    for record in ledger.reports_named(db, name, limit=_REPORT_CANDIDATES):
+        generation = ledger.generation_of_segment(db, owner_of(record.record_key))
+        if generation is None:
+            continue
+        session = ledger.session_by_pk(db, generation[1])
+        if session.scope_pk != reading.scope.pk:
+            continue
+        chain = reading.scope.chain(db, owner_of(record.record_key))
+        target = SessionTarget(session, generation[2], generation[0], chain, Span(record.seq, 1))
+        if may_see(reading, db, target):
+            return target.ref
+    return None

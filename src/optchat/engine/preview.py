@@ -1,0 +1,71 @@
+"""
+A preview: the context that a session's next turn would get, with nothing written (§ 7).
+
+Decides: what the next turn would pin, if it began now.
+Refuses to know: waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from attrs import evolve
+
+from optchat.core.budget import Budget
+from optchat.core.context import Context
+from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.engine.handle import Scope
+from optchat.engine.rendering import assemble, render
+from optchat.engine.sights import snapshot_of
+from optchat.engine.turns import descriptor_of
+from optchat.store import ledger, scopes
+from optchat.store.ledger import SessionRow
+
+M = TypeVar("M")
+_NO_TURN = 0  # no row bears this key: the descriptor is a value here, never stored
+
+
+def preview(
+    scope: Scope,
+    session: SessionRow,
+    adapter: HostAdapter[M],
+    active: Sequence[M],
+    budget: Budget,
+    tokenizer: Tokenizer,
+) -> Context[M]:
+    """The next turn's context under a budget, over the records of ended turns."""
+    active_tokens = sum(adapter.count(native, tokenizer) for native in active)
+    with scope.store.read() as db:
+        current = ledger.session_by_pk(db, session.session_pk)
+        moment = scopes.current_moment(db, scope.pk)
+        stored = ledger.segment_of_tree(db, scope.chain(db, current.segment_pk).own.tree)
+        end = 0 if stored is None else stored[1]
+        descriptor = descriptor_of(scope, db, current, _NO_TURN, moment, end)
+        snapshot = snapshot_of(moment)
+        if current.isolated:
+            snapshot = evolve(snapshot, through=0)
+        rendered, _row = render(
+            scope,
+            db,
+            current,
+            descriptor,
+            None,
+            snapshot_label=snapshot.id,
+            budget=budget,
+            tokenizer=tokenizer,
+            adapter=adapter,
+            active_tokens=active_tokens,
+            readiness=scope.policy.readiness,
+        )
+    return assemble(
+        rendered,
+        snapshot,
+        list(active),
+        active_tokens,
+        budget,
+        tokenizer,
+        waited_seconds=0.0,
+        active_source="rebuilt",
+        repeated_bytes=0,
+    )

@@ -1,0 +1,401 @@
+"""
+Search (§ 8).
+
+Decides: which candidates are drawn for a question, and how hits make pages.
+Refuses to know: who the reader is beyond its sight, and the index's syntax.
+
+``order="newest"`` wants every word and reads on from the last document shown. ``order="best"`` takes any word:
+frequencies are counted first, up to a cap, under the reader's own sight; the rarest words draw a bounded set of
+candidates; these are ranked. Pages after the first leave out what was sealed since, so a reader's own live turn cannot
+shift them either.
+
+A hit in a generated summary gives way where a source under it is a hit for the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from attrs import frozen
+
+from optchat.core.cursors import query_digest, read_cursor, write_cursor
+from optchat.core.errors import BadArgument, BadCursor
+from optchat.core.excerpts import excerpt
+from optchat.core.messages import HitKind
+from optchat.core.ranking import FREQUENCY_CAP, Candidate, Weights, rank
+from optchat.core.records import KIND_NUMBER, KINDS, SUMMARY_KIND, to_bytes, to_text
+from optchat.core.refs import KEY_BITS, Span, publication_ref, session_ref
+from optchat.core.retrieval import Hit, Order, SearchPage
+from optchat.core.searching import Query, check_kind, check_limit, check_order, read_query, words_counted
+from optchat.core.snapshots import OwnRange, publication_visible
+from optchat.core.words import Phrase
+from optchat.engine.handle import microseconds
+from optchat.engine.sights import Reading, unknown
+from optchat.store import forest, ledger, publications, search as index
+from optchat.store.ledger import SessionRow, moment_of
+from optchat.store.rows import Connection
+from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
+
+MAX_CANDIDATES: Final = 800
+_COMMON_SCORED: Final = 8  # of the words in more documents than are counted: scoring them all would cost without bound
+_COUNT_CAP: Final = 1000
+_ANYWHERE: Final = 1 << KEY_BITS
+
+
+@frozen
+class _Search:
+    """One search as it was asked."""
+
+    reading: Reading
+    db: Connection
+    query: Query
+    wanted: Wanted
+    limit: int
+    ceiling: int
+    place: int | None  # where a later page goes on; None: the first page
+    subject: int
+
+
+def search(
+    reading: Reading,
+    db: Connection,
+    text: str,
+    *,
+    session: str | None = None,
+    kind: HitKind | None = None,
+    before: datetime | None = None,
+    after: datetime | None = None,
+    order: Order = "best",
+    limit: int = 10,
+    cursor: str | None = None,
+) -> SearchPage:
+    """
+    Find source text and summaries that hold the words of a query.
+
+    Args:
+        session: hits of this session only.
+        kind: hits of this kind only.
+        before, after: of when it was said; ``after`` is inclusive, ``before`` exclusive.
+        order: "best" ranks, and any word may match; "newest" wants every word.
+        cursor: of the page before. The query and its filters are the same; the limit need not be.
+
+    Raises:
+        BadArgument: a query, limit, order, kind or time that cannot be.
+        BadCursor: of another query, or of another snapshot.
+        UnknownRef: no such session, or none that this reader may see.
+    """
+    query = read_query(text)
+    digest = query_digest("search", query, session, kind, before, after, check_order(order))
+    asked = _Search(
+        reading,
+        db,
+        query,
+        Wanted(
+            within=None if session is None else _session_ranges(reading, db, session),
+            kind=_kind_number(check_kind(kind)),
+            after=_bound("after", after, -EVER),
+            before=_bound("before", before, EVER),
+        ),
+        check_limit(limit),
+        *_position(reading, db, cursor, digest),
+    )
+    found, place = _newest(asked) if order == "newest" else _best(asked)
+    following = None
+    if place is not None:
+        following = write_cursor(digest, reading.clock, asked.ceiling, place, found[-1].subject)
+    words: dict[str, int] = {}
+    if order == "newest" and not found and asked.place is None:
+        words = _count_words(asked)
+    unindexed = index.count_unindexed(db, reading.sight)
+    return SearchPage(_hits(asked, found), following, reading.snapshot, words=words, unindexed=unindexed)
+
+
+def _bound(name: str, at: datetime | None, otherwise: int) -> int:
+    if at is None:
+        return otherwise
+    if at.utcoffset() is None:
+        raise BadArgument(f"{name} is a naive time; give it an offset, as datetime.now(UTC) has")
+    return microseconds(at)
+
+
+def _kind_number(kind: HitKind | None) -> int | None:
+    if kind is None:
+        return None
+    return SUMMARY_KIND if kind == "summary" else KIND_NUMBER[kind]
+
+
+def _position(reading: Reading, db: Connection, cursor: str | None, digest: str) -> tuple[int, int | None, int]:
+    """The ceiling of the first page; and where a later one begins."""
+    if cursor is None:
+        return index.next_document(db, reading.scope.pk), None, 0
+    read = read_cursor(cursor, digest)
+    if len(read.position) != 3:
+        raise BadCursor("that cursor belongs to another query; repeat the query that gave it, or ask without one")
+    if not reading.sight.owner and read.clock != reading.clock:
+        raise BadCursor("that cursor belongs to another snapshot; ask again without one")
+    ceiling, place, subject = read.position
+    return ceiling, place, subject
+
+
+def _session_ranges(reading: Reading, db: Connection, session_id: str) -> tuple[OwnRange, ...]:
+    """
+    Where a session's records lie, in all its generations: what is superseded, and for whom, is visibility's to say.
+
+    A session of which the reader may see nothing answers as an absent one.
+    """
+    session = ledger.session_by_id(db, reading.scope.pk, session_id)
+    if session is None or not _may_see(reading, db, session):
+        raise unknown(session_id)
+    found: list[OwnRange] = []
+    for number in range(session.generation + 1):
+        generation = ledger.generation_of(db, session.session_pk, number)
+        if generation is not None:
+            found += reading.scope.chain(db, generation[1]).ranges(_ANYWHERE)
+    return tuple(dict.fromkeys(found))
+
+
+def _may_see(reading: Reading, db: Connection, session: SessionRow) -> bool:
+    if reading.sight.owner or (reading.own is not None and reading.own.session.session_pk == session.session_pk):
+        return True
+    for number in range(session.generation + 1):
+        generation = ledger.generation_of(db, session.session_pk, number)
+        if generation is not None and publications.published_range(db, generation[0], reading.sight) is not None:
+            return True
+    return False
+
+
+# ---- newest first ----------------------------------------------------------------------------------------------------
+
+
+def _newest(asked: _Search) -> tuple[list[DocumentRow], int | None]:
+    """A page, and the document to go on below if there is more."""
+    match = [term.spellings for term in asked.query.terms]
+    shown: list[DocumentRow] = []
+    subjects = {asked.subject} if asked.place is not None else set[int]()
+    below = asked.ceiling if asked.place is None else asked.place
+    while True:
+        rows = index.find_newest(asked.db, asked.reading.sight, match, asked.wanted, below=below, limit=asked.limit + 1)
+        for row in rows:
+            below = row.key - (asked.reading.scope.pk << KEY_BITS)
+            if row.subject in subjects or (row.is_summary and _source_matches(asked, row, match)):
+                continue
+            if len(shown) == asked.limit:
+                return shown, shown[-1].key - (asked.reading.scope.pk << KEY_BITS)
+            subjects.add(row.subject)
+            shown.append(row)
+        if len(rows) <= asked.limit:
+            return shown, None
+
+
+def _source_matches(asked: _Search, node: DocumentRow, match: Sequence[Sequence[Phrase]]) -> bool:
+    """Whether a source under a summary is a hit itself, before or after it."""
+    if asked.wanted.kind is not None:
+        return False  # only summaries were asked for
+    wanted = Wanted(sources_only=True, after=asked.wanted.after, before=asked.wanted.before)
+    if node.segment_pk is None:
+        wanted = Wanted(None, (node.start_seq, node.end_seq), None, True, wanted.after, wanted.before)
+    else:
+        ranges = asked.reading.scope.chain(asked.db, node.segment_pk).ranges(node.end_seq, node.start_seq)
+        wanted = Wanted(ranges, None, None, True, wanted.after, wanted.before)
+    return bool(index.find_newest(asked.db, asked.reading.sight, match, wanted, below=asked.ceiling, limit=1))
+
+
+def _count_words(asked: _Search) -> dict[str, int]:
+    """The visible records with each word, counted up to a cap."""
+    wanted = asked.wanted
+    sources = Wanted(wanted.within, wanted.published, wanted.kind, True, wanted.after, wanted.before)
+    return words_counted(
+        asked.query.terms,
+        [
+            index.count_records(
+                asked.db, asked.reading.sight, [term.spellings], sources, below=asked.ceiling, cap=_COUNT_CAP
+            )
+            for term in asked.query.terms
+        ],
+    )
+
+
+# ---- best first ------------------------------------------------------------------------------------------------------
+
+
+def _best(asked: _Search) -> tuple[list[DocumentRow], int | None]:
+    """A page, and how many hits were shown if there are more."""
+    ranked = _ranked(asked)
+    start = asked.place or 0
+    end = start + asked.limit
+    return ranked[start:end], end if len(ranked) > end else None
+
+
+def _ranked(asked: _Search) -> list[DocumentRow]:
+    """All that is shown over all pages, best first: each record once, and no summary whose words a source has too."""
+    words, phrases = asked.query.words, asked.query.phrases
+    groups: list[tuple[Phrase, ...]] = [(word,) for word in words] + [term.spellings for term in phrases]
+    sight = asked.reading.sight
+    counts = [
+        index.count_documents(asked.db, sight, [group], asked.wanted, below=asked.ceiling, cap=FREQUENCY_CAP)
+        for group in groups
+    ]
+    common = [place for place, count in enumerate(counts) if count >= FREQUENCY_CAP]
+    scored = [
+        place for place, count in enumerate(counts) if 0 < count < FREQUENCY_CAP or place in common[:_COMMON_SCORED]
+    ]
+    if not scored:
+        return []
+    rows: dict[int, CandidateRow] = {}
+    for drawn in _drawn(groups, counts, [len(words) + i for i, term in enumerate(phrases) if term.quoted]):
+        room = MAX_CANDIDATES - len(rows)
+        if room <= 0:
+            break
+        for row in index.find_candidates(
+            asked.db, sight, drawn, [groups[place] for place in scored], asked.wanted, below=asked.ceiling, limit=room
+        ):
+            rows[row.document.key] = row
+    split = sum(place < len(words) for place in scored)
+    ranked = rank(
+        [
+            Candidate(
+                key,
+                row.document.kind,
+                row.document.words,
+                row.document.turn_pk,
+                row.concludes,
+                row.counts,
+                row.places,
+            )
+            for key, row in rows.items()
+        ],
+        Weights(
+            tuple(counts[place] for place in scored[:split]),
+            tuple(counts[place] for place in scored[split:]),
+            tuple(phrases[place - len(words)].quoted for place in scored[split:]),
+        ),
+    )
+    shown: list[DocumentRow] = []
+    subjects: set[int] = set()
+    for candidate in ranked:
+        row = rows[candidate.key].document
+        if row.subject in subjects or (row.is_summary and _gives_way(asked, rows[candidate.key], rows)):
+            continue
+        subjects.add(row.subject)
+        shown.append(row)
+    return shown
+
+
+def _drawn(
+    groups: Sequence[tuple[Phrase, ...]], counts: Sequence[int], quoted: Sequence[int]
+) -> list[list[tuple[Phrase, ...]]]:
+    """
+    What draws candidates: the rarest words and phrases that together fit, in one go.
+
+    Where even the rarest is common, documents that hold the two rarest come first: the newest few that hold one of them
+    would say nothing.
+    """
+    rarest = sorted((count, place) for place, count in enumerate(counts) if count)
+    chosen: list[int] = [place for place in quoted if counts[place]]
+    total = sum(counts[place] for place in chosen)
+    for count, place in rarest:
+        if place in chosen:
+            continue
+        if chosen and total + count > MAX_CANDIDATES:
+            break
+        chosen.append(place)
+        total += count
+    union = [tuple(phrase for place in chosen for phrase in groups[place])]
+    if len(rarest) > 1 and rarest[0][0] >= FREQUENCY_CAP:
+        return [[groups[rarest[0][1]], groups[rarest[1][1]]], union]
+    return [union]
+
+
+def _gives_way(asked: _Search, summary: CandidateRow, rows: dict[int, CandidateRow]) -> bool:
+    """Whether something under a summary, source or smaller summary, holds every word that the summary was found by."""
+    if asked.wanted.kind is not None:
+        return False
+    node = summary.document
+    wanted = [place for place, count in enumerate(summary.counts) if count]
+    ranges: tuple[OwnRange, ...] = ()
+    if node.segment_pk is not None:
+        ranges = asked.reading.scope.chain(asked.db, node.segment_pk).ranges(node.end_seq, node.start_seq)
+    for candidate in rows.values():
+        row = candidate.document
+        if row.key == node.key or not all(candidate.counts[place] for place in wanted):
+            continue
+        smaller = row.end_seq - row.start_seq < node.end_seq - node.start_seq
+        if node.segment_pk is None:
+            if row.segment_pk is None:
+                inside = node.start_seq <= row.start_seq and row.end_seq <= node.end_seq and smaller
+            else:
+                inside = row.visible is not None and node.start_seq <= row.visible < node.end_seq
+        else:
+            inside = any(
+                row.segment_pk == own.segment and own.start <= row.start_seq and row.end_seq <= own.end
+                for own in ranges
+            ) and (smaller or not row.is_summary)
+        if inside:
+            return True
+    return False
+
+
+# ---- hits ------------------------------------------------------------------------------------------------------------
+
+
+def _hits(asked: _Search, rows: Sequence[DocumentRow]) -> tuple[Hit, ...]:
+    texts = _texts(asked, rows)
+    live = publications.load_publications(
+        asked.db, asked.reading.scope.pk, [row.visible for row in rows if row.visible is not None]
+    )
+    names: dict[int, tuple[str, int]] = {}
+    hits: list[Hit] = []
+    for row in rows:
+        said = texts.get(row.key)
+        if said is None:
+            continue
+        published = None
+        if row.visible is not None and not row.is_summary:
+            through = live.get(row.visible)
+            if through is not None and publication_visible(through.state, asked.reading.sight):
+                published = publication_ref(row.visible)
+        span = Span(row.start_seq, row.end_seq - row.start_seq)
+        if row.segment_pk is None:
+            ref, session_id = publication_ref(span.start, span.count), ""
+            published = ref
+        else:
+            session_id, generation = _named(asked, row, names)
+            ref = session_ref(session_id, generation, span.start, span.count)
+        kind: HitKind = "summary" if row.is_summary else KINDS[row.kind]
+        hits.append(Hit(ref, kind, excerpt(said, asked.query), moment_of(row.at), session_id, published))
+    return tuple(hits)
+
+
+def _named(asked: _Search, row: DocumentRow, names: dict[int, tuple[str, int]]) -> tuple[str, int]:
+    """The session and generation that a hit goes by: the reader's own where it is on its chain."""
+    segment = row.segment_pk
+    assert segment is not None
+    own = asked.reading.own
+    if own is not None and asked.reading.sight.owns(segment, row.start_seq, row.end_seq):
+        segment = own.chain.own.segment
+    if segment not in names:
+        generation = ledger.generation_of_segment(asked.db, segment)
+        if generation is None:  # its session is gone; only forks still name it
+            names[segment] = ("", 0)
+        else:
+            names[segment] = (ledger.session_by_pk(asked.db, generation[1]).session_id, generation[2])
+    return names[segment]
+
+
+def _texts(asked: _Search, rows: Sequence[DocumentRow]) -> dict[int, str]:
+    """What each document's words came from, by its key."""
+    records = ledger.load_spoken(asked.db, [row.subject for row in rows if not row.is_summary])
+    nodes = forest.load_nodes(asked.db, [row.subject for row in rows if row.is_summary], asked.reading.clock)
+    found: dict[int, str] = {}
+    for row in rows:
+        if row.is_summary:
+            if row.subject in nodes:
+                found[row.key] = nodes[row.subject].text
+        elif row.subject in records:
+            text = records[row.subject]
+            if row.end_byte is not None:
+                text = to_text(to_bytes(text)[row.start_byte : row.end_byte])
+            found[row.key] = text
+    return found

@@ -1,0 +1,13 @@
+"""
+The façade that people hold: Memory, Session, Turn. Synchronous; the one implementation.
+
+Decides: how use cases look to a caller.
+Refuses to know: SQL, and what a summarizer does.
+"""
+
+from optchat.memory.memory import Memory, ScopeInfo, open, scopes_of  # noqa: A004 - `optchat.open` is the contract's name
+from optchat.memory.reader import Reader
+from optchat.memory.session import Session
+from optchat.memory.turn import Turn
+
+__all__ = ["Memory", "Reader", "ScopeInfo", "Session", "Turn", "open", "scopes_of"]

@@ -1,0 +1,515 @@
+"""
+Turns (§ 5, § 7): one request and what follows it, under one snapshot.
+
+Decides: which natives this process holds, and how long a context waits for summaries.
+Refuses to know: how records are sealed and views are rendered.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Generic, Literal, TypeGuard, TypeVar, cast
+
+from attrs import evolve
+
+from optchat.core.budget import Budget
+from optchat.core.context import Context
+from optchat.core.errors import (
+    BadArgument,
+    ConfigError,
+    MemoryNotReady,
+
+    SummariesPending,
+    ToolProtocolError,
+    TurnEnded,
+)
+from optchat.core.messages import (
+    OUTCOMES,
+    Content,
+    HostMessage,
+    Outcome,
+    ReportPart,
+    ToolCallPart,
+    ToolResultPart,
+    content_parts,
+)
+from optchat.core.pairing import check_pairs, order_for_dispatch
+from optchat.core.policy import Readiness
+from optchat.core.ports import HostAdapter, Tokenizer, WireAdapter
+from optchat.core.records import SealedPart, to_bytes
+from optchat.core.snapshots import Snapshot
+from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
+from optchat.engine import answering, dispatch, ingest, turns
+from optchat.engine.handle import Scope
+from optchat.engine.rendering import Rendered, assemble
+from optchat.engine.sights import Reading, snapshot_of
+from optchat.memory.house import House
+from optchat.memory.reader import Reader
+from optchat.store import scopes
+from optchat.store import turns as stored
+from optchat.store.ledger import SessionRow
+from optchat.store.rows import Connection
+from optchat.store.turns import TurnRow
+
+M = TypeVar("M")
+_POLL_SECONDS = 0.005  # while summaries are waited for: short against a model call, long against a read
+
+
+def can_rebuild(adapter: HostAdapter[M]) -> TypeGuard[WireAdapter[M]]:
+    """Whether an adapter makes natives of sealed messages."""
+    return callable(getattr(adapter, "rebuild", None))
+
+
+def to_neutral(
+    adapter: HostAdapter[M], message: M | str | HostMessage, *, role: Literal["user", "assistant"], key: str | None = None
+) -> tuple[tuple[HostMessage, ...], M | None]:
+    """A message as neutral ones, and the native that it came as, if it did."""
+    if isinstance(message, str):
+        part = HostMessage.user(message, key=key) if role == "user" else HostMessage.assistant(message, key=key)
+        return (part,), None
+    if isinstance(message, HostMessage):
+        return (message if key is None else evolve(message, key=key),), None
+    decoded = tuple(adapter.decode(message))
+    if key is not None and decoded:
+        decoded = (evolve(decoded[0], key=key), *decoded[1:])
+    return decoded, message
+
+
+class Turn(Reader, Generic[M]):
+    """
+    One turn. Begun when made, as a file is open; the ``with`` block ends it.
+
+    Threads may share it. Sealing returns canonical refs. Every read is under the turn's own pin: what other sessions publish
+    while it runs is not seen (§ 9).
+    """
+
+    def __init__(
+        self, house: House, scope: Scope, session: SessionRow, adapter: HostAdapter[M], row: TurnRow
+    ) -> None:
+        """Made by ``session.turn`` and ``session.resume``."""
+        self._house, self._scope, self._session, self._adapter = house, scope, session, adapter
+        self._pk = row.turn_pk
+        self._row = row
+        self._lock = threading.RLock()
+        self._natives: dict[int, tuple[M, ...]] = {}  # by message ordinal: what this process was handed
+        self._counted: dict[tuple[str, int], tuple[M, int]] = {}  # by tokenizer and identity of held natives
+        self._rendered: dispatch.Held[M] | None = None
+        self._outcome: Outcome | None = row.outcome
+        self._suspended = row.state == "suspended"
+        self.id: str = row.turn_id
+        self.tools: Tools = Tools()
+        with scope.store.read() as db:
+            descriptor = stored.load_descriptor(db, row.turn_pk)
+            moment = None if descriptor is None else scopes.find_moment(db, scope.pk, descriptor.clock)
+            if moment is None:
+                moment = scopes.current_moment(db, scope.pk)
+        self._epoch = moment.epoch if descriptor is None else descriptor.epoch
+        through = moment.publications if descriptor is None else descriptor.publications
+        label = snapshot_of(moment, 0 if descriptor is None else descriptor.pin)
+        self.snapshot: Snapshot = evolve(label, through=through)
+        if row.state == "open":
+            house.began(self._pk, scope)
+
+    def __repr__(self) -> str:
+        return f"<Turn {self.id} of {self._session.session_id}, {self._outcome or 'open'}>"
+
+    # ---- state ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the turn ended; None while it is open, as this process last knew."""
+        return self._outcome
+
+    @property
+    def pending(self) -> tuple[ToolCallPart, ...]:
+        """The calls that no result answers yet, also those made before a resume."""
+        with self._scope.store.read() as db:
+            return dispatch.pending(self._scope, db, self._pk)
+
+    @property
+    def messages(self) -> tuple[HostMessage, ...]:
+        """What is sealed so far, as it was said."""
+        with self._scope.store.read() as db:
+            recall = answering.recaller(self._scope, self._tokenizer)
+            return tuple(message for _, message in dispatch.sealed_messages(db, self._pk, recall))
+
+    def _eyes(self, db: Connection) -> Reading:
+        answering.check_epoch(self._scope, db, self._epoch)
+        eyes = answering.turn_reading(self._scope, db, self._pk)
+        if eyes is None:
+            raise TurnEnded(
+                f"turn {self.id} pinned nothing to read by; begin a new turn", outcome=self._outcome or "interrupted"
+            )
+        return eyes
+
+    def _shared_levels(self, db: Connection) -> bytes | None:
+        descriptor = stored.load_descriptor(db, self._pk)
+        return None if descriptor is None else descriptor.shared_levels
+
+    # ---- context -------------------------------------------------------------------------------------------------------
+
+    def context(
+        self,
+        budget: Budget,
+        *,
+        active: Sequence[M] | None = None,
+        readiness: Readiness | None = None,
+        wait_seconds: float | None = None,
+    ) -> Context[M]:
+        """
+        What to send to the model now (§ 7): memory, then the active transcript; nothing is recorded as said.
+
+        Rendered once a turn: the same memory bytes again, in whatever process, until a request no longer fits.
+
+        Args:
+            budget: the call's window. What is left of it after the other parts bounds memory.
+            active: the turn's native messages so far, request first, sent by identity; None: those that this process was
+                handed, or rebuilt from what is sealed.
+            readiness: "partial" serves a view that says in its own block what it does not cover; None is the policy's.
+            wait_seconds: the most to wait for summaries; None is the policy's.
+
+        Raises:
+            SummariesPending: the view lacks summaries, and waiting is over or cannot help.
+            CoverTooLarge: the coarsest view does not fit; a larger window helps.
+            ContextTooLarge: the other parts alone pass the window.
+            ToolProtocolError: a call without its result, or a result without its call, would be sent.
+            TurnEnded: the turn has its outcome.
+        """
+        tokenizer = budget.tokenizer or self._house.tokenizer
+        with self._lock:
+            natives, source = self._active(active)
+            active_tokens = self._count(natives, tokenizer, held=active is None)
+        started = self._house.clock.monotonic()
+        most = self._scope.policy.readiness_wait_seconds if wait_seconds is None else wait_seconds
+        wanted = readiness or self._scope.policy.readiness
+        held: dispatch.Held[M] | None = None
+        while held is None:
+            try:
+                held = dispatch.held_rendering(
+                    self._scope, self._pk, self._session, self._adapter, budget, tokenizer, active_tokens, wanted, self._rendered
+                )
+            except SummariesPending as pending:
+                waited = self._house.clock.monotonic() - started
+                if waited >= most or not self._may_land(pending):
+                    pending.waited_seconds = waited
+                    raise
+                time.sleep(_POLL_SECONDS)
+        with self._lock:
+            before, self._rendered = self._rendered, held
+        return assemble(
+            held.rendered,
+            self.snapshot,
+            natives,
+            active_tokens,
+            budget,
+            tokenizer,
+            waited_seconds=self._house.clock.monotonic() - started,
+            active_source=source,
+            repeated_bytes=_repeated(before, held.rendered),
+        )
+
+    def _may_land(self, pending: MemoryNotReady) -> bool:
+        """Whether waiting can help: some live worker works this file, and not everything that is missing has failed."""
+        if pending.failures and len(pending.failures) >= len(pending.missing):
+            return False
+        worker = self._house.worker
+        if worker is not None and worker.running:
+            return True
+        with self._scope.store.read() as db:
+            return any(self._scope.store.owner_alive(db, owner) for owner in scopes.working_owners(db))
+
+    def _active(self, active: Sequence[M] | None) -> tuple[list[M], Literal["passed", "held", "rebuilt"]]:
+        if active is not None:
+            natives = list(active)
+            self._check(natives)
+            return natives, "passed"
+        return self._held()
+
+    def _check(self, natives: Sequence[M]) -> None:
+        neutral = [message for native in natives for message in self._adapter.decode(native)]
+        check_pairs(neutral)
+
+    def _held(self) -> tuple[list[M], Literal["held", "rebuilt"]]:
+        """The natives that this process was handed; what it was not, rebuilt from what is sealed."""
+        with self._scope.store.read() as db:
+            recall = answering.recaller(self._scope, self._tokenizer)
+            known = frozenset(self._natives)
+            sealed = dispatch.sealed_messages(db, self._pk, recall, without=known)
+            calls = dispatch.pending(self._scope, db, self._pk)
+        if calls:
+            raise ToolProtocolError(
+                f"{len(calls)} calls have no result yet, the first is {calls[0].name}; give each its result, then ask again"
+            )
+        if not sealed:
+            return [native for ordinal in sorted(self._natives) for native in self._natives[ordinal]], "held"
+        natives = self._merged(sealed)
+        self._check(natives)
+        return natives, "rebuilt" if not self._natives else "held"
+
+    def _merged(self, sealed: Sequence[tuple[int, HostMessage]]) -> list[M]:
+        """Natives in the turn's order: runs of what was not handed over as natives are rebuilt together, since some hosts put
+        several results in one message; what was sealed between a call and its results goes behind them."""
+        if not self._natives:
+            return list(self._rebuild(order_for_dispatch([message for _, message in sealed])))
+        found: list[M] = []
+        run: list[HostMessage] = []
+        by_ordinal: dict[int, list[HostMessage]] = {}
+        for ordinal, message in sealed:
+            by_ordinal.setdefault(ordinal, []).append(message)
+        for ordinal in sorted({*by_ordinal, *self._natives}):
+            if ordinal in self._natives:
+                found += self._rebuild(order_for_dispatch(run)) if run else []
+                run = []
+                found += self._natives[ordinal]
+            else:
+                run += by_ordinal[ordinal]
+        return found + (list(self._rebuild(order_for_dispatch(run))) if run else [])
+
+    def _rebuild(self, messages: Sequence[HostMessage]) -> Sequence[M]:
+        if not can_rebuild(self._adapter):
+            raise ConfigError(
+                f"the adapter {self._adapter.info.name!r} cannot make native messages; pass the turn's messages as active="
+            )
+        return self._adapter.rebuild(messages)
+
+    def _count(self, natives: Sequence[M], tokenizer: Tokenizer, *, held: bool) -> int:
+        """Tokens of the active transcript. Held natives are final, so that each is counted once; others may have changed."""
+        if not held:
+            return sum(self._adapter.count(native, tokenizer) for native in natives)
+        total = 0
+        for native in natives:
+            key = (tokenizer.name, id(native))
+            known = self._counted.get(key)
+            if known is None or known[0] is not native:
+                known = (native, self._adapter.count(native, tokenizer))
+                self._counted[key] = known
+            total += known[1]
+        return total
+
+    # ---- sealing -------------------------------------------------------------------------------------------------------
+
+    def add(self, *messages: M | HostMessage) -> tuple[str, ...]:
+        """
+        Seal the turn's next messages, in one transaction; natives are held as given for :meth:`context`.
+
+        Calls and results that are sealed already are answered with their refs; so are messages whose key is.
+
+        Raises:
+            TurnEnded: the turn has its outcome.
+            RevisionConflict, ResyncNeeded: what is sealed under the same key differs.
+        """
+        taken = [to_neutral(self._adapter, message, role="assistant") for message in messages]
+        return self._seal(taken)
+
+    def observe(self, messages: Sequence[M]) -> tuple[str, ...]:
+        """
+        Seal what is new of the whole turn so far, request first. Idempotent: again, any number of times.
+
+        A message's place in the list is its identity, where it has no key and its calls have no id.
+
+        Raises:
+            TurnEnded: there is something new, and the turn has its outcome.
+            RevisionConflict, ResyncNeeded: what is sealed differs from what is delivered.
+        """
+        self._house.writable()
+        with self._lock:
+            retrieved = self._retrieved()
+            parts = [
+                part
+                for ordinal, message in enumerate(messages)
+                for part in ingest.prepare(
+                    self._scope, self._adapter.decode(message), turn_id=self.id, ordinal=ordinal, retrieved=retrieved
+                )
+            ]
+            sealed = ingest.seal_at(self._scope, self._pk, *self._name, parts)
+            for ordinal, message in enumerate(messages):
+                self._natives[ordinal] = (message,)
+            return sealed.refs
+
+    def stage(self, message: M | HostMessage) -> None:
+        """
+        Keep a message that is not final: durable, replaced under its key, never shown, dropped when it is sealed or the
+        turn ends.
+
+        Raises:
+            BadArgument: a message that is staged needs a key, or a call id.
+            TurnEnded: the turn has its outcome.
+        """
+        self._house.writable()
+        neutral, _native = to_neutral(self._adapter, message, role="assistant")
+        for said in neutral:
+            if said.key is None and not any(isinstance(part, (ToolCallPart, ToolResultPart)) for part in said.parts):
+                raise BadArgument("a staged message is replaced by its key; give it one, or wait until it is final")
+        ingest.stage_message(self._scope, self._pk, self.id, neutral)
+
+    def user(self, text: str, *, key: str | None = None) -> tuple[str, ...]:
+        """Seal what the user said while the turn runs: steering."""
+        return self._seal([((HostMessage.user(text, key=key),), None)])
+
+    def assistant(self, text: str, *, calls: Sequence[ToolCallPart] = (), key: str | None = None) -> tuple[str, ...]:
+        """Seal what the assistant said and called, a record for the text and one for each call."""
+        if not isinstance(text, str):
+            raise BadArgument(f"the assistant's text is a str, not {type(text).__name__}; natives go to add()")
+        return self._seal([((HostMessage.assistant(text, calls, key=key),), None)])
+
+    def tool_call(self, call_id: str, name: str, arguments: str | Mapping[str, object]) -> tuple[str, ...]:
+        """Seal a call. ``arguments``: JSON text as produced, or a parsed object. Idempotent by call id."""
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        part = ToolCallPart(call_id, name, written)
+        return self._seal([((HostMessage.assistant("", [part]),), None)])
+
+    def tool_result(
+        self, call_id: str, content: Content | ToolOutput, *, is_error: bool = False, truncated: bool = False
+    ) -> tuple[str, ...]:
+        """
+        Seal what a tool answered. Idempotent by call id.
+
+        A memory tool's own output is kept as provenance: what was retrieved, not the text.
+
+        Args:
+            truncated: the host had already cut it: said wherever it is shown.
+        """
+        if isinstance(content, ToolOutput):
+            said, is_error = content_parts(content.text), is_error or content.is_error
+        else:
+            said = content_parts(content)
+        part = ToolResultPart(call_id, said, is_error, truncated)
+        return self._seal([((HostMessage("tool", (part,)),), None)])
+
+    def report(self, name: str, text: str, *, complete: bool = True) -> tuple[str, ...]:
+        """Seal a subagent's or background report; ``complete=False``: only a preview of it is known."""
+        return self._seal([((HostMessage("tool", (ReportPart(name, text, complete),)),), None)])
+
+    @property
+    def _name(self) -> tuple[str, int]:
+        return self._session.session_id, self._session.generation
+
+    def _seal(self, taken: Sequence[tuple[tuple[HostMessage, ...], M | None]]) -> tuple[str, ...]:
+        self._house.writable()
+        with self._lock:
+            retrieved = self._retrieved()
+
+            def make(first: int) -> list[tuple[SealedPart, ...]]:
+                return [
+                    ingest.prepare(self._scope, neutral, turn_id=self.id, ordinal=first + number, retrieved=retrieved)
+                    for number, (neutral, _native) in enumerate(taken)
+                ]
+
+            done = ingest.seal_next(self._scope, self._pk, *self._name, make)
+            if done.sealed.new:
+                for ordinal, (neutral, native) in zip(done.ordinals, taken, strict=True):
+                    if native is not None:
+                        self._natives[ordinal] = (native,)
+                    elif _is_neutral(self._adapter):
+                        self._natives[ordinal] = cast("tuple[M, ...]", neutral)
+            return done.sealed.refs
+
+    def _retrieved(self) -> ingest.Retrieved:
+        with self._scope.store.read() as db:
+            return dispatch.retrieved(db, self._pk)
+
+    def _hold_request(self, request: tuple[HostMessage, ...], native: M | None) -> None:
+        if native is not None:
+            self._natives[0] = (native,)
+        elif _is_neutral(self._adapter):
+            self._natives[0] = cast("tuple[M, ...]", request)
+
+    # ---- memory tools --------------------------------------------------------------------------------------------------
+
+    def call(self, name: str, arguments: str | Mapping[str, object]) -> ToolOutput:
+        """
+        Run a memory tool under the turn's snapshot (§ 8); seals nothing.
+
+        A model's mistake (bad JSON, a bad ref) is an answer with ``is_error``; what was shown is recorded as the turn's foreign
+        context.
+
+        Raises:
+            BadArgument: ``name`` is no memory tool.
+            TurnEnded: the turn has its outcome.
+        """
+        if name not in TOOL_NAMES:
+            raise BadArgument(f"{name[:80]!r} is no memory tool; run it yourself, and check `name in turn.tools` first")
+        self._house.writable()
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+        with self._scope.store.read() as db:
+            eyes = self._eyes(db)
+            row = dispatch.open_row(db, self._pk)
+            given = answering.answer(eyes, db, self._tokenizer, name, written)
+        if row.outcome is not None:
+            raise TurnEnded(f"turn {self.id} has ended as {row.outcome}; begin a new turn to read on", outcome=row.outcome)
+        own_end = 0 if eyes.own is None else eyes.own.end
+        answering.keep(self._scope, self._pk, name, to_bytes(written), own_end, given)
+        return given.output
+
+    # ---- end -----------------------------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """
+        Leave the turn open, with its snapshot, for :meth:`Session.resume` in any process. Idempotent.
+
+        Raises:
+            TurnEnded: the turn has its outcome.
+        """
+        self._house.writable()
+        turns.suspend(self._scope, self._pk)
+        self._suspended = True
+        self._house.done(self._pk)
+
+    def end(self, outcome: Outcome, detail: str | None = None) -> None:
+        """
+        End the turn as told; the first terminal report wins, later ones change nothing.
+
+        What it said joins its session's view and, if it needs no model, is published at once (§ 5). It never waits.
+
+        Raises:
+            BadArgument: no such outcome.
+        """
+        if outcome not in OUTCOMES:
+            raise BadArgument(f"an outcome is 'completed', 'failed' or 'interrupted', not {outcome!r}")
+        self._end(outcome, detail)
+
+    def _end(self, outcome: Outcome | None, detail: str | None) -> None:
+        self._house.writable()
+        self._outcome = turns.end(self._scope, self._pk, outcome, detail)
+        self._house.done(self._pk)
+
+    def __enter__(self) -> Turn[M]:
+        return self
+
+    def __exit__(self, et: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None, /) -> None:
+        if self._suspended or self._outcome is not None:
+            return
+        if et is None:
+            self._end(None, None)
+            return
+        outcome: Outcome = "failed" if issubclass(et, Exception) else "interrupted"
+        try:
+            self._end(outcome, et.__name__)
+        except Exception as ending:  # noqa: BLE001 - whatever it is, the caller's own error must not be hidden by it
+            # The caller's error is the one to see; that the end could not be written is told beside it. Upkeep, or the next
+            # turn, ends it.
+            if e is not None:
+                e.add_note(f"optchat could not end the turn: {ending}")
+
+
+def _repeated(before: dispatch.Held[M] | None, now: Rendered[M]) -> int:
+    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
+    if before is None:
+        return 0
+    total = 0
+    for old, new in zip(before.rendered.blocks, now.blocks, strict=False):
+        if old.text != new.text:
+            break
+        total += len(new.text.encode())
+    return total
+
+
+def _is_neutral(adapter: object) -> bool:
+    """Whether a session's natives are neutral messages themselves."""
+    return isinstance(adapter, dispatch.NeutralAdapter)
+
+

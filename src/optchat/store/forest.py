@@ -1,0 +1,293 @@
+"""
+The forest: trees, nodes, recipes, views.
+
+Decides: how nodes and views are stored, and that a node's revision is found by clock.
+Refuses to know: which node should exist.
+
+Under clock c a position resolves to its greatest revision with ``born`` ≤ c, else to its smallest: what landed since the pin
+is new, what was repaired since is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import evolve, frozen
+
+from optchat.core.lineage import Chain, ordinal_of, owner_of
+from optchat.core.refs import KEY_BITS, KEY_MASK, Span, span_of_post_order
+from optchat.core.tree import NODE_KIND_NUMBER, NODE_KINDS, Node, Recipe
+from optchat.store.ledger import load_leaf_texts
+from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
+
+NEWEST = (1 << 62) - 1  # a clock above every other: the owner's reading
+
+
+@frozen
+class Size:
+    """What a view needs of a node before it needs its text."""
+
+    escaped_bytes: int
+    failed: int
+    interrupted: int
+
+
+# ---- trees -------------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class TreeRow:
+    tree_pk: int
+    scope_pk: int
+    kind: str
+    record_key: int | None
+    page_bytes: int | None
+    pages: int | None
+
+
+def load_tree(db: Connection, tree_pk: int) -> TreeRow | None:
+    row = one_row(
+        db,
+        "SELECT tree_pk, scope_pk, kind, record_key, page_bytes, pages FROM tree WHERE tree_pk = :tree",
+        {"tree": tree_pk},
+    )
+    return None if row is None else TreeRow(*row)
+
+
+def find_chunk_tree(db: Connection, record_key: int) -> TreeRow | None:
+    row = one_row(
+        db,
+        "SELECT tree_pk, scope_pk, kind, record_key, page_bytes, pages FROM tree WHERE record_key = :record",
+        {"record": record_key},
+    )
+    return None if row is None else TreeRow(*row)
+
+
+def create_chunk_tree(db: Connection, scope_pk: int, record_key: int, page_bytes: int, pages: int) -> int:
+    return insert(
+        db,
+        "INSERT INTO tree (scope_pk, kind, record_key, page_bytes, pages) VALUES (:scope, 'chunk', :record, :bytes, :pages)",
+        {"scope": scope_pk, "record": record_key, "bytes": page_bytes, "pages": pages},
+    )
+
+
+# ---- recipes -----------------------------------------------------------------------------------------------------------
+
+
+def intern_recipe(db: Connection, scope_pk: int, recipe: Recipe) -> int:
+    bindings = {
+        "scope": scope_pk,
+        "kind": recipe.kind,
+        "model": recipe.model,
+        "prompt": recipe.prompt_version,
+        "format": recipe.format,
+        "parameters": recipe.parameters,
+    }
+    found = one_value(
+        db,
+        "SELECT recipe_pk FROM recipe WHERE scope_pk = :scope AND kind = :kind AND model = :model"
+        " AND prompt_version = :prompt AND format = :format AND parameters = :parameters",
+        bindings,
+    )
+    if found is not None:
+        return int(found)
+    return insert(
+        db,
+        "INSERT INTO recipe (scope_pk, kind, model, prompt_version, format, parameters)"
+        " VALUES (:scope, :kind, :model, :prompt, :format, :parameters)",
+        bindings,
+    )
+
+
+def recipe_counts(db: Connection, scope_pk: int) -> dict[tuple[str, str], int]:
+    """How many current nodes each (kind, model) made."""
+    counts: dict[tuple[str, str], int] = {}
+    for kind, model, nodes in all_rows(
+        db, "SELECT kind, model, nodes FROM recipe WHERE scope_pk = :scope", {"scope": scope_pk}
+    ):
+        counts[kind, model] = counts.get((kind, model), 0) + nodes
+    return counts
+
+
+# ---- nodes -------------------------------------------------------------------------------------------------------------
+
+_COLUMNS = "node_key, revision, kind, text, escaped_bytes, failed, interrupted, first_at, last_at, born"
+
+
+def _node(row: Row) -> Node:
+    return Node(
+        span_of_post_order(row[0] & KEY_MASK), row[1], NODE_KINDS[row[2]], row[3], row[4], row[5], row[6], row[7], row[8]
+    )
+
+
+def insert_node(db: Connection, node_key: int, node: Node, recipe_pk: int, inputs: bytes, born: int) -> None:
+    """Insert a position's first revision. A second writer of the same position is a broken fence, and fails here."""
+    run(
+        db,
+        "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, failed, interrupted,"
+        " first_at, last_at) VALUES (:key, 0, :kind, :text, :escaped, :recipe, :inputs, :born, :failed, :interrupted, :first, :last)",
+        {
+            "key": node_key,
+            "kind": NODE_KIND_NUMBER[node.kind],
+            "text": node.text,
+            "escaped": node.escaped_bytes,
+            "recipe": recipe_pk,
+            "inputs": inputs,
+            "born": born,
+            "failed": node.failed,
+            "interrupted": node.interrupted,
+            "first": node.first_at,
+            "last": node.last_at,
+        },
+    )
+    run(db, "UPDATE recipe SET nodes = nodes + 1 WHERE recipe_pk = :recipe", {"recipe": recipe_pk})
+
+
+def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) -> dict[int, Node]:
+    """Nodes as they are under a clock, by key. Positions without a row are left out."""
+    found: dict[int, Node] = {}
+    newer: list[int] = []
+    for row in all_rows(
+        db,
+        f"SELECT {_COLUMNS} FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",  # noqa: S608 - a constant
+        {"keys": keys(node_keys)},
+    ):
+        found[row[0]] = _node(row)
+        if row[1] > 0 and row[9] > clock:
+            newer.append(row[0])
+    for key in newer:  # repaired since the pin: the revision that the pin saw is in the history
+        older = one_row(
+            db,
+            f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key"  # noqa: S608 - a constant
+            " ORDER BY born <= :clock DESC, CASE WHEN born <= :clock THEN -revision ELSE revision END LIMIT 1",
+            {"key": key, "clock": clock},
+        )
+        if older is not None:
+            found[key] = _node(older)
+    return found
+
+
+def load_node_texts(db: Connection, node_keys: Iterable[int]) -> dict[int, str]:
+    """The current texts of nodes: what the search index holds the words of."""
+    return {key: node.text for key, node in load_nodes(db, node_keys).items()}
+
+
+def node_exists(db: Connection, node_key: int) -> bool:
+    return one_row(db, "SELECT 1 FROM node WHERE node_key = :key", {"key": node_key}) is not None
+
+
+def load_sizes(db: Connection, node_keys: Iterable[int]) -> dict[int, Size]:
+    """The sizes of many nodes, in one statement."""
+    return {
+        row[0]: Size(row[1], row[2], row[3])
+        for row in all_rows(
+            db,
+            "SELECT node_key, escaped_bytes, failed, interrupted FROM node"
+            " WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
+            {"keys": keys(node_keys)},
+        )
+    }
+
+
+# ---- nodes of a session, verbatim leaves included -------------------------------------------------------------------------
+
+
+def session_sizes(db: Connection, chain: Chain, spans: Iterable[Span]) -> dict[Span, Size]:
+    """The sizes of a session's nodes and leaves; what is not durable yet is left out."""
+    wanted = list(spans)
+    leaves = {chain.record_key(span.start): span for span in wanted if span.count == 1}
+    sizes: dict[Span, Size] = {}
+    for key, escaped in all_rows(
+        db,
+        "SELECT record_key, leaf_escaped FROM record WHERE record_key IN (SELECT value FROM carray(:keys))"
+        " AND leaf_escaped IS NOT NULL AND state = 0",
+        {"keys": keys(leaves)},
+    ):
+        sizes[leaves[key]] = Size(escaped, 0, 0)
+    by_key = {chain.node_key(span): span for span in wanted if span not in sizes}
+    for key, size in load_sizes(db, by_key).items():
+        sizes[by_key[key]] = size
+    return sizes
+
+
+def session_nodes(db: Connection, chain: Chain, spans: Iterable[Span], clock: int = NEWEST) -> dict[Span, Node]:
+    """A session's nodes, verbatim leaves included; what is not durable yet is left out."""
+    wanted = list(spans)
+    found: dict[Span, Node] = {}
+    leaves = {chain.record_key(span.start): span for span in wanted if span.count == 1}
+    if leaves:
+        times = dict(
+            (row[0], (row[1], row[2]))
+            for row in all_rows(
+                db,
+                "SELECT record_key, at, leaf_escaped FROM record WHERE record_key IN (SELECT value FROM carray(:keys))"
+                " AND leaf_escaped IS NOT NULL AND state = 0",
+                {"keys": keys(leaves)},
+            )
+        )
+        for key, text in load_leaf_texts(db, leaves).items():
+            at, escaped = times[key]
+            found[leaves[key]] = Node(leaves[key], 0, "verbatim", text, escaped, 0, 0, at, at)
+    by_key = {chain.node_key(span): span for span in wanted if span not in found}
+    for key, node in load_nodes(db, by_key, clock).items():
+        found[by_key[key]] = evolve(node, span=by_key[key])
+    return found
+
+
+def tree_sizes(db: Connection, tree_pk: int, spans: Mapping[int, Span]) -> dict[Span, Size]:
+    """The sizes of nodes of one tree, from keys to spans."""
+    return {spans[key]: size for key, size in load_sizes(db, spans).items() if owner_of(key) == tree_pk}
+
+
+# ---- views -------------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class ViewRow:
+    """A tree's current frontier."""
+
+    tree_pk: int
+    revision: int
+    length: int
+    levels: bytes
+    shrinking: bool
+
+
+def load_view(db: Connection, tree_pk: int) -> ViewRow:
+    row = one_row(
+        db, "SELECT tree_pk, revision, length, levels, shrinking FROM view WHERE tree_pk = :tree", {"tree": tree_pk}
+    )
+    assert row is not None, "a tree that has a view was created with one"
+    return ViewRow(row[0], row[1], row[2], row[3], bool(row[4]))
+
+
+def save_view(db: Connection, view: ViewRow) -> None:
+    run(
+        db,
+        "UPDATE view SET revision = :revision, length = :length, levels = :levels, shrinking = :shrinking WHERE tree_pk = :tree",
+        {
+            "revision": view.revision,
+            "length": view.length,
+            "levels": view.levels,
+            "shrinking": int(view.shrinking),
+            "tree": view.tree_pk,
+        },
+    )
+
+
+def nodes_of_tree(db: Connection, tree_pk: int, *, after: int, limit: int) -> list[tuple[int, Node, bytes, int]]:
+    """(position, node, inputs hash, recipe) of a tree's nodes in order of completion, for checks."""
+    return [
+        (ordinal_of(row[0]), _node(row), row[10], row[11])
+        for row in all_rows(
+            db,
+            f"SELECT {_COLUMNS}, inputs_sha256, recipe_pk FROM node"  # noqa: S608 - a constant
+            " WHERE node_key > :low AND node_key < :high AND state = 0 ORDER BY node_key LIMIT :limit",
+            {"low": tree_pk << KEY_BITS | after if after >= 0 else (tree_pk << KEY_BITS) - 1,
+             "high": (tree_pk + 1) << KEY_BITS, "limit": limit},
+        )
+    ]
+
+
+def recipe_kind(db: Connection, recipe_pk: int) -> str:
+    return str(one_value(db, "SELECT kind FROM recipe WHERE recipe_pk = :recipe", {"recipe": recipe_pk}))

@@ -1,0 +1,168 @@
+"""
+Publications.
+
+Decides: how publications are stored, and how those that a pin counts are found.
+Refuses to know: when a turn may be published.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from optchat.core.messages import Outcome
+from optchat.core.refs import KEY_BITS, KEY_MASK
+from optchat.core.snapshots import PublicationState, Published, Sight
+from optchat.store.rows import Connection, Row, all_rows, keys, one_row, one_value, run, with_flags
+
+
+@frozen
+class PublicationRow:
+    """A publication; times are microseconds."""
+
+    publication_key: int
+    turn_pk: int
+    generation_pk: int
+    start_seq: int
+    end_seq: int
+    outcome: Outcome
+    completed_at: int
+    published_at: int
+    born: int
+    retired_clock: int | None
+    removed: bool
+
+    @property
+    def number(self) -> int:
+        return self.publication_key & KEY_MASK
+
+    @property
+    def state(self) -> PublicationState:
+        return PublicationState(self.number, self.retired_clock, self.removed)
+
+
+_PUBLICATION = (
+    "SELECT publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at, published_at, born, retired_clock,"
+    " state FROM publication "
+)
+
+
+def _publication(row: Row) -> PublicationRow:
+    return PublicationRow(*with_flags(row, 10))
+
+
+def insert_publication(
+    db: Connection,
+    *,
+    publication_key: int,
+    turn_pk: int,
+    generation_pk: int,
+    start_seq: int,
+    end_seq: int,
+    outcome: Outcome,
+    completed_at: int,
+    published_at: int,
+    born: int,
+) -> None:
+    run(
+        db,
+        "INSERT INTO publication (publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at, published_at,"
+        " born) VALUES (:key, :turn, :generation, :start, :end, :outcome, :completed, :published, :born)",
+        {
+            "key": publication_key,
+            "turn": turn_pk,
+            "generation": generation_pk,
+            "start": start_seq,
+            "end": end_seq,
+            "outcome": outcome,
+            "completed": completed_at,
+            "published": published_at,
+            "born": born,
+        },
+    )
+
+
+def load_publication(db: Connection, publication_key: int) -> PublicationRow | None:
+    row = one_row(db, _PUBLICATION + "WHERE publication_key = :key", {"key": publication_key})
+    return None if row is None else _publication(row)
+
+
+def load_publications(db: Connection, scope_pk: int, numbers: list[int]) -> dict[int, PublicationRow]:
+    """Publications of a scope by number."""
+    return {
+        row[0] & KEY_MASK: _publication(row)
+        for row in all_rows(
+            db,
+            _PUBLICATION + "WHERE publication_key IN (SELECT value FROM carray(:keys))",
+            {"keys": keys([scope_pk << KEY_BITS | number for number in numbers])},
+        )
+    }
+
+
+def publication_of_record(db: Connection, generation_pk: int, seq: int, sight: Sight) -> PublicationRow | None:
+    """The publication under a sight's mark that covers a record, if any counts."""
+    row = one_row(
+        db,
+        _PUBLICATION + "WHERE generation_pk = :generation AND publication_key < :mark AND start_seq <= :seq AND end_seq > :seq"
+        " AND state = 0 AND (retired_clock IS NULL OR retired_clock > :clock) ORDER BY publication_key DESC LIMIT 1",
+        {
+            "generation": generation_pk,
+            "mark": sight.scope << KEY_BITS | sight.publications,
+            "seq": seq,
+            "clock": sight.clock,
+        },
+    )
+    return None if row is None else _publication(row)
+
+
+def published_range(db: Connection, generation_pk: int, sight: Sight) -> Published | None:
+    """The records of a generation that publications under a sight's mark cover."""
+    row = one_row(
+        db,
+        "SELECT min(start_seq), max(end_seq), count(*) FROM publication WHERE generation_pk = :generation"
+        " AND publication_key < :mark AND state = 0 AND (retired_clock IS NULL OR retired_clock > :clock)",
+        {
+            "generation": generation_pk,
+            "mark": sight.scope << KEY_BITS | sight.publications,
+            "clock": sight.clock,
+        },
+    )
+    return None if row is None or row[2] == 0 else Published(row[0], row[1])
+
+
+def first_published_start(db: Connection, generation_pk: int) -> int | None:
+    """Where a generation's published records begin."""
+    value = one_value(
+        db,
+        "SELECT min(start_seq) FROM publication WHERE generation_pk = :generation AND state = 0 AND retired_clock IS NULL",
+        {"generation": generation_pk},
+    )
+    return None if value is None else int(value)
+
+
+def visible_generations(db: Connection, sight: Sight) -> dict[int, tuple[int, int]]:
+    """(turns, end of the last one) of each generation that publications under a sight's mark name."""
+    return {
+        row[0]: (row[1], row[2])
+        for row in all_rows(
+            db,
+            "SELECT generation_pk, count(*), max(end_seq) FROM publication"
+            " WHERE publication_key >= :low AND publication_key < :mark AND state = 0"
+            " AND (retired_clock IS NULL OR retired_clock > :clock) GROUP BY generation_pk",
+            {
+                "low": sight.scope << KEY_BITS,
+                "mark": sight.scope << KEY_BITS | sight.publications,
+                "clock": sight.clock,
+            },
+        )
+    }
+
+
+def count_publications(db: Connection, scope_pk: int) -> int:
+    """Live publications of a scope."""
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM publication WHERE publication_key BETWEEN :low AND :high AND state = 0 AND retired_clock IS NULL",
+            {"low": scope_pk << KEY_BITS, "high": scope_pk << KEY_BITS | KEY_MASK},
+        )
+    )

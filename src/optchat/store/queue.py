@@ -1,0 +1,365 @@
+"""
+The queue: jobs, leases, waiters, and the ledger of summarizer calls.
+
+Decides: how jobs are stored and claimed. A claim reads only the index of ready jobs.
+Refuses to know: what a job's work is.
+
+The contract of a claim: a claimed job carries a fence that no other claim of it has had. A result is taken only under that
+fence (``finish`` and ``give_back`` change nothing otherwise). Leases make progress likely; the fence alone makes it safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from optchat.core.jobs import FAILED, KIND_NUMBER, KINDS, LEASED, PRIORITY, READY, WAITING, Calls, JobKind
+from optchat.store.rows import Connection, Row, all_rows, insert, one_row, one_value, run
+
+
+@frozen
+class JobRow:
+    """A job under a lease: ``fence`` is what its result is taken by."""
+
+    job_pk: int
+    scope_pk: int
+    kind: JobKind
+    subject: int
+    tree_pk: int
+    position: int
+    fence: int
+    attempts: int
+    created_at: int
+
+
+_JOB = "job_pk, scope_pk, kind, subject, tree_pk, position, fence, attempts, created_at"
+
+
+def _job(row: Row) -> JobRow:
+    return JobRow(row[0], row[1], KINDS[row[2]], *row[3:])
+
+
+def add_job(
+    db: Connection,
+    *,
+    scope_pk: int,
+    kind: JobKind,
+    subject: int,
+    needs: Iterable[int] = (),
+    at: int,
+    admission_tree: int = 0,
+    position: int = 0,
+    admitted: bool = True,
+) -> int:
+    """
+    Insert a job, ready if it needs nothing more.
+
+    Args:
+        needs: node keys (of any tree) and turns that must land or be published first; a landing wakes exactly those who wait.
+        admission_tree: for leaves: only a few of a tree are ready at a time; ``admitted`` says whether this one is.
+    """
+    waits = list(dict.fromkeys(needs))
+    job = insert(
+        db,
+        "INSERT INTO job (scope_pk, kind, subject, tree_pk, position, state, missing, priority, due_at, created_at)"
+        " VALUES (:scope, :kind, :subject, :tree, :position, :state, :missing, :priority, :at, :at)",
+        {
+            "scope": scope_pk,
+            "kind": KIND_NUMBER[kind],
+            "subject": subject,
+            "tree": admission_tree,
+            "position": position,
+            "state": READY if admitted and not waits else WAITING,
+            "missing": len(waits),
+            "priority": PRIORITY[kind],
+            "at": at,
+        },
+    )
+    for need in waits:
+        run(db, "INSERT INTO waiter (needs, job_pk) VALUES (:needs, :job)", {"needs": need, "job": job})
+    return job
+
+
+def admitted_in_tree(db: Connection, tree_pk: int) -> int:
+    """How many leaf jobs of a tree are ready or leased."""
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM job WHERE tree_pk = :tree AND state IN (1, 2)",
+            {"tree": tree_pk},
+        )
+    )
+
+
+def promote(db: Connection, tree_pk: int, window: int) -> None:
+    """Make the next waiting leaves of a tree ready, up to its window."""
+    room = window - admitted_in_tree(db, tree_pk)
+    if room > 0:
+        run(
+            db,
+            "UPDATE job SET state = 1 WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree AND state = 0 AND missing = 0"
+            " ORDER BY position LIMIT :room)",
+            {"tree": tree_pk, "room": room},
+        )
+
+
+def wake(db: Connection, needs: int) -> list[JobRow]:
+    """Something landed: the waiting jobs for which it was the last thing missing. They are still ``waiting``."""
+    jobs = [row[0] for row in all_rows(db, "SELECT job_pk FROM waiter WHERE needs = :needs", {"needs": needs})]
+    if not jobs:
+        return []
+    run(db, "DELETE FROM waiter WHERE needs = :needs", {"needs": needs})
+    woken: list[JobRow] = []
+    for job in jobs:
+        row = one_row(
+            db,
+            f"UPDATE job SET missing = missing - 1 WHERE job_pk = :job RETURNING {_JOB}, missing",  # noqa: S608 - a constant
+            {"job": job},
+        )
+        if row is not None and row[9] == 0:
+            woken.append(_job(row[:9]))
+    return woken
+
+
+def make_ready(db: Connection, job_pk: int) -> None:
+    run(db, "UPDATE job SET state = 1 WHERE job_pk = :job AND state = 0", {"job": job_pk})
+
+
+def remove_job(db: Connection, job_pk: int) -> None:
+    """A job that is done, or that joined without a call. Its waiters go with it."""
+    run(db, "DELETE FROM job WHERE job_pk = :job", {"job": job_pk})
+
+
+def job_of(db: Connection, kind: JobKind, subject: int) -> int | None:
+    value = one_value(
+        db,
+        "SELECT job_pk FROM job WHERE kind = :kind AND subject = :subject",
+        {"kind": KIND_NUMBER[kind], "subject": subject},
+    )
+    return None if value is None else int(value)
+
+
+def claim(db: Connection, scope_pk: int, *, owner_pk: int, now: int, lease_until: int, limit: int, summaries: bool) -> list[JobRow]:
+    """
+    Lease the next ready jobs of a scope.
+
+    Args:
+        summaries: False for a worker whose summarizer may not work this scope: it still takes index jobs.
+    """
+    rows = all_rows(
+        db,
+        "SELECT job_pk FROM job WHERE scope_pk = :scope AND state = 1 AND due_at <= :now AND (:summaries OR kind = 4)"
+        " ORDER BY priority, due_at, job_pk LIMIT :limit",
+        {"scope": scope_pk, "now": now, "limit": limit, "summaries": int(summaries)},
+    )
+    claimed: list[JobRow] = []
+    for (job,) in rows:
+        row = one_row(
+            db,
+            f"UPDATE job SET state = 2, owner_pk = :owner, lease_until = :until, fence = fence + 1 WHERE job_pk = :job RETURNING {_JOB}",  # noqa: S608 - a constant
+            {"job": job, "owner": owner_pk, "until": lease_until},
+        )
+        assert row is not None, "selected in this transaction"
+        claimed.append(_job(row))
+    return claimed
+
+
+def held(db: Connection, job: JobRow) -> bool:
+    """Whether a lease is still the job's newest: what makes a late worker harmless."""
+    return (
+        one_row(
+            db,
+            "SELECT 1 FROM job WHERE job_pk = :job AND fence = :fence AND state = 2",
+            {"job": job.job_pk, "fence": job.fence},
+        )
+        is not None
+    )
+
+
+def leases(db: Connection) -> list[tuple[int, int, int]]:
+    """(job_pk, owner_pk, lease_until) of every lease, for upkeep to end those of dead owners."""
+    return [
+        (row[0], row[1], row[2])
+        for row in all_rows(db, "SELECT job_pk, owner_pk, lease_until FROM job WHERE state = 2")
+    ]
+
+
+def end_lease(db: Connection, job_pk: int) -> None:
+    """Take a lease from a holder that is dead or late. Its fence stays, so that its result is refused."""
+    run(db, "UPDATE job SET state = 1, owner_pk = NULL WHERE job_pk = :job AND state = 2", {"job": job_pk})
+
+
+def release(db: Connection, owner_pk: int) -> None:
+    """Give back every lease of this process: a clean close."""
+    run(db, "UPDATE job SET state = 1, owner_pk = NULL WHERE state = 2 AND owner_pk = :owner", {"owner": owner_pk})
+
+
+def fail_attempt(db: Connection, job: JobRow, *, error: str, due_at: int, attempts: int) -> None:
+    """A failed attempt: ready again at ``due_at``."""
+    run(
+        db,
+        "UPDATE job SET state = 1, owner_pk = NULL, attempts = :attempts, last_error = :error, due_at = :due"
+        " WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "attempts": attempts, "error": error[:500], "due": due_at},
+    )
+
+
+def exhaust(db: Connection, job: JobRow, *, error: str, attempts: int, at: int) -> None:
+    """The last attempt failed, and the policy says to stop."""
+    run(
+        db,
+        "UPDATE job SET state = 3, owner_pk = NULL, attempts = :attempts, last_error = :error, failed_at = :at"
+        " WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "attempts": attempts, "error": error[:500], "at": at},
+    )
+
+
+def rearm(db: Connection, scope_pk: int, at: int) -> int:
+    """Make failed jobs ready again, with no attempt used up; how many."""
+    return run(
+        db,
+        "UPDATE job SET state = 1, attempts = 0, due_at = :at, failed_at = NULL WHERE scope_pk = :scope AND state = 3",
+        {"scope": scope_pk, "at": at},
+    )
+
+
+def expand(db: Connection, job: JobRow, needs: Iterable[int]) -> None:
+    """A leaf whose source is larger than the summarizer's window: it waits for its chunk tree's cover."""
+    waits = list(needs)
+    run(
+        db,
+        "UPDATE job SET state = 0, owner_pk = NULL, missing = :missing WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "missing": len(waits)},
+    )
+    for need in waits:
+        run(db, "INSERT INTO waiter (needs, job_pk) VALUES (:needs, :job)", {"needs": need, "job": job.job_pk})
+
+
+def advance_index(db: Connection, job: JobRow, position: int) -> None:
+    """An index job has done one piece: it is ready for the next."""
+    run(
+        db,
+        "UPDATE job SET state = 1, owner_pk = NULL, position = :position WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "position": position},
+    )
+
+
+@frozen
+class QueueState:
+    """A scope's queue, in figures; the time is microseconds."""
+
+    pending: int
+    running: int
+    failed: int
+    oldest: int | None
+    next_due: int | None
+
+
+def queue_state(db: Connection, scope_pk: int) -> QueueState:
+    counts: dict[int, int] = dict(
+        all_rows(db, "SELECT state, count(*) FROM job WHERE scope_pk = :scope GROUP BY state", {"scope": scope_pk})
+    )
+    oldest = one_value(db, "SELECT min(created_at) FROM job WHERE scope_pk = :scope", {"scope": scope_pk})
+    due = one_value(db, "SELECT min(due_at) FROM job WHERE scope_pk = :scope AND state = 1", {"scope": scope_pk})
+    return QueueState(
+        counts.get(WAITING, 0) + counts.get(READY, 0), counts.get(LEASED, 0), counts.get(FAILED, 0), oldest, due
+    )
+
+
+def has_ready(db: Connection, scope_pk: int, now: int) -> bool:
+    """Whether a claim would find anything."""
+    return (
+        one_row(
+            db,
+            "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND due_at <= :now LIMIT 1",
+            {"scope": scope_pk, "now": now},
+        )
+        is not None
+    )
+
+
+def has_work(db: Connection, scope_pk: int) -> bool:
+    """Whether any job is ready or leased."""
+    return (
+        one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state IN (1, 2) LIMIT 1", {"scope": scope_pk})
+        is not None
+    )
+
+
+@frozen
+class FailureRow:
+    kind: JobKind
+    subject: int
+    attempts: int
+    error: str
+    at: int
+
+
+def failures(db: Connection, scope_pk: int, limit: int = 20) -> list[FailureRow]:
+    """The jobs that used up their attempts, newest first."""
+    return [
+        FailureRow(KINDS[row[0]], row[1], row[2], row[3] or "", row[4] or 0)
+        for row in all_rows(
+            db,
+            "SELECT kind, subject, attempts, last_error, failed_at FROM job WHERE scope_pk = :scope AND state = 3"
+            " ORDER BY failed_at DESC LIMIT :limit",
+            {"scope": scope_pk, "limit": limit},
+        )
+    ]
+
+
+# ---- the ledger of calls -------------------------------------------------------------------------------------------------
+
+
+def insert_call(
+    db: Connection,
+    *,
+    scope_pk: int,
+    at: int,
+    job_kind: JobKind,
+    attempt: int,
+    why: str | None,
+    model: str,
+    input_tokens: int | None,
+    output_tokens: int | None,
+    cache_read_tokens: int | None,
+    cache_write_tokens: int | None,
+    cost: float | None,
+    wait_us: int,
+    latency_us: int,
+    outcome: str,
+) -> None:
+    run(
+        db,
+        "INSERT INTO call (scope_pk, at, job_kind, attempt, why, model, input_tokens, output_tokens, cache_read_tokens,"
+        " cache_write_tokens, cost, wait_us, latency_us, outcome) VALUES (:scope, :at, :kind, :attempt, :why, :model, :input, :output,"
+        " :cache_read, :cache_write, :cost, :wait, :latency, :outcome)",
+        {
+            "scope": scope_pk,
+            "at": at,
+            "kind": KIND_NUMBER[job_kind],
+            "attempt": attempt,
+            "why": why,
+            "model": model,
+            "input": input_tokens,
+            "output": output_tokens,
+            "cache_read": cache_read_tokens,
+            "cache_write": cache_write_tokens,
+            "cost": cost,
+            "wait": wait_us,
+            "latency": latency_us,
+            "outcome": outcome,
+        },
+    )
+
+
+def sum_calls(db: Connection, scope_pk: int, since: int) -> Calls:
+    """The calls since a time; a column of which nothing was reported is None, never 0."""
+    row = one_row(
+        db,
+        "SELECT count(*), sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(cost) FROM call"
+        " WHERE scope_pk = :scope AND at >= :since",
+        {"scope": scope_pk, "since": since},
+    )
+    return Calls(0, None, None, None, None) if row is None else Calls(*row)

@@ -1,0 +1,60 @@
+"""
+Reading rows.
+
+Decides: that rows are fetched whole, so that no cursor ever leaves the store.
+Refuses to know: any table.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import apsw
+
+Connection: TypeAlias = apsw.Connection
+Row: TypeAlias = tuple[Any, ...]  # one place for the driver's untyped values; each caller maps them to typed fields
+
+
+def all_rows(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> list[Row]:
+    """Every row of a statement."""
+    return db.execute(sql, bindings).fetchall()
+
+
+def one_row(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> Row | None:
+    """The first row of a statement, or None; the statement is finished either way."""
+    rows = db.execute(sql, bindings).fetchall()
+    return rows[0] if rows else None
+
+
+def one_value(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> Any:
+    """The first column of the first row, or None."""
+    row = one_row(db, sql, bindings)
+    return None if row is None else row[0]
+
+
+def run(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> int:
+    """Carry out a statement; how many rows it changed."""
+    db.execute(sql, bindings).fetchall()
+    return db.changes()
+
+
+def insert(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> int:
+    """Carry out an insert; the new row's integer key."""
+    db.execute(sql, bindings).fetchall()
+    return db.last_insert_rowid()
+
+
+def keys(values: Iterable[int]) -> Any:
+    """Integers as a table-valued argument: ``... WHERE key IN (SELECT value FROM carray(:keys))``, one statement for many rows."""
+    # An empty buffer has no aligned address, which APSW refuses; no key is negative, so -1 names nothing.
+    return apsw.carray(array("q", values) or array("q", (-1,)))
+
+
+def with_flags(row: Row, *places: int) -> Row:
+    """A row whose integers at those places are truth values."""
+    changed = list(row)
+    for place in places:
+        changed[place] = bool(changed[place])
+    return tuple(changed)

@@ -1,0 +1,484 @@
+"""
+Turns: their rows, what they pinned, how they were rendered, what they retrieved.
+
+Decides: how turns, descriptors, renderings, staged messages and retrievals are stored.
+Refuses to know: when a turn may end, and what a rendering means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from optchat.core.messages import Outcome
+from optchat.core.publications import TurnState
+from optchat.store.rows import Connection, Row, all_rows, insert, one_row, one_value, run, with_flags
+
+
+@frozen
+class TurnRow:
+    """A turn as stored; times are microseconds."""
+
+    turn_pk: int
+    turn_id: str
+    generation_pk: int
+    scope_pk: int
+    segment_pk: int
+    ordinal: int
+    state: TurnState
+    outcome: Outcome | None
+    detail: str | None
+    has_request: bool
+    inherited: bool
+    start_seq: int
+    end_seq: int | None
+    owner_pk: int | None
+    started_at: int
+    ended_at: int | None
+    utc_offset: int
+    worktree: str | None
+    commit_id: str | None
+    publication_key: int | None
+
+
+_TURN = (
+    "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request, inherited,"
+    " start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key FROM turn "
+)
+
+
+def _turn(row: Row) -> TurnRow:
+    return TurnRow(*with_flags(row, 9, 10))
+
+
+def load_turn(db: Connection, turn_pk: int) -> TurnRow | None:
+    row = one_row(db, _TURN + "WHERE turn_pk = :turn", {"turn": turn_pk})
+    return None if row is None else _turn(row)
+
+
+def find_turn(db: Connection, generation_pk: int, turn_id: str) -> TurnRow | None:
+    row = one_row(
+        db,
+        _TURN + "WHERE generation_pk = :generation AND turn_id = :id",
+        {"generation": generation_pk, "id": turn_id},
+    )
+    return None if row is None else _turn(row)
+
+
+def open_turn(db: Connection, generation_pk: int) -> TurnRow | None:
+    """The generation's open or suspended turn: there is at most one."""
+    row = one_row(
+        db, _TURN + "WHERE generation_pk = :generation AND state <> 'ended'", {"generation": generation_pk}
+    )
+    return None if row is None else _turn(row)
+
+
+def open_turns_of_scope(db: Connection, scope_pk: int) -> list[TurnRow]:
+    """Turns that claim to be running: upkeep ends those whose owner is dead."""
+    return [
+        _turn(row) for row in all_rows(db, _TURN + "WHERE scope_pk = :scope AND state = 'open'", {"scope": scope_pk})
+    ]
+
+
+def turn_at(db: Connection, segment_pk: int, seq: int) -> TurnRow | None:
+    """The turn that a record belongs to."""
+    row = one_row(
+        db,
+        _TURN + "WHERE segment_pk = :segment AND start_seq <= :seq ORDER BY start_seq DESC LIMIT 1",
+        {"segment": segment_pk, "seq": seq},
+    )
+    return None if row is None else _turn(row)
+
+
+def turns_of_generation(db: Connection, generation_pk: int, *, after: int, limit: int) -> list[TurnRow]:
+    """Turns in order, from the one after an ordinal."""
+    return [
+        _turn(row)
+        for row in all_rows(
+            db,
+            _TURN + "WHERE generation_pk = :generation AND ordinal > :after ORDER BY ordinal LIMIT :limit",
+            {"generation": generation_pk, "after": after, "limit": limit},
+        )
+    ]
+
+
+def turn_before(db: Connection, turn: TurnRow) -> TurnRow | None:
+    """The turn before this one in its generation: publications are made in that order."""
+    row = one_row(
+        db,
+        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal ORDER BY ordinal DESC LIMIT 1",
+        {"generation": turn.generation_pk, "ordinal": turn.ordinal},
+    )
+    return None if row is None else _turn(row)
+
+
+def last_exchange(db: Connection, generation_pk: int) -> TurnRow | None:
+    """The newest ended turn that has a request."""
+    row = one_row(
+        db,
+        _TURN + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 ORDER BY ordinal DESC LIMIT 1",
+        {"generation": generation_pk},
+    )
+    return None if row is None else _turn(row)
+
+
+def count_turns(db: Connection, generation_pk: int, *, published_below: int | None = None) -> int:
+    """The turns of a generation; with a key, those whose publication lies below it."""
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM turn WHERE generation_pk = :generation AND (:below IS NULL OR publication_key < :below)",
+            {"generation": generation_pk, "below": published_below},
+        )
+    )
+
+
+def insert_turn(
+    db: Connection,
+    *,
+    turn_id: str,
+    generation_pk: int,
+    scope_pk: int,
+    segment_pk: int,
+    has_request: bool,
+    start_seq: int,
+    owner_pk: int | None,
+    at: int,
+    utc_offset: int,
+    worktree: str | None,
+    commit_id: str | None,
+) -> TurnRow:
+    ordinal = one_value(
+        db,
+        "SELECT coalesce(max(ordinal) + 1, 0) FROM turn WHERE generation_pk = :generation",
+        {"generation": generation_pk},
+    )
+    turn_pk = insert(
+        db,
+        "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq, owner_pk, started_at,"
+        " utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment, :ordinal, 'open', :has_request, :start, :owner,"
+        " :at, :offset, :worktree, :commit_id)",
+        {
+            "id": turn_id,
+            "generation": generation_pk,
+            "scope": scope_pk,
+            "segment": segment_pk,
+            "ordinal": ordinal,
+            "has_request": int(has_request),
+            "start": start_seq,
+            "owner": owner_pk,
+            "at": at,
+            "offset": utc_offset,
+            "worktree": worktree,
+            "commit_id": commit_id,
+        },
+    )
+    turn = load_turn(db, turn_pk)
+    assert turn is not None, "just inserted"
+    return turn
+
+
+def set_turn_state(db: Connection, turn_pk: int, state: TurnState, owner_pk: int | None) -> None:
+    """Suspend or resume."""
+    run(
+        db,
+        "UPDATE turn SET state = :state, owner_pk = :owner WHERE turn_pk = :turn",
+        {"state": state, "owner": owner_pk, "turn": turn_pk},
+    )
+
+
+def mark_ended(
+    db: Connection, turn_pk: int, *, outcome: Outcome, detail: str | None, end_seq: int, at: int
+) -> None:
+    run(
+        db,
+        "UPDATE turn SET state = 'ended', outcome = :outcome, detail = :detail, end_seq = :end, ended_at = :at, owner_pk = NULL"
+        " WHERE turn_pk = :turn",
+        {"outcome": outcome, "detail": detail, "end": end_seq, "at": at, "turn": turn_pk},
+    )
+
+
+def mark_published(db: Connection, turn_pk: int, publication_key: int) -> None:
+    run(
+        db,
+        "UPDATE turn SET publication_key = :publication WHERE turn_pk = :turn",
+        {"publication": publication_key, "turn": turn_pk},
+    )
+
+
+def count_unpublished(db: Connection, scope_pk: int) -> int:
+    """Ended turns that are still to be published; isolated sessions and revoked ones have none to come."""
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM turn JOIN generation ON generation.generation_pk = turn.generation_pk"
+            " JOIN session ON session.session_pk = generation.session_pk"
+            " WHERE turn.scope_pk = :scope AND turn.state = 'ended' AND publication_key IS NULL AND inherited = 0"
+            " AND isolated = 0 AND session.state <> 'revoked' AND superseded_clock IS NULL",
+            {"scope": scope_pk},
+        )
+    )
+
+
+def last_message_ordinal(db: Connection, turn_pk: int) -> int:
+    """The highest message ordinal that is sealed in a turn, or -1."""
+    value = one_value(db, "SELECT max(message) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
+    return -1 if value is None else int(value)
+
+
+# ---- descriptors and renderings -----------------------------------------------------------------------------------------
+
+
+@frozen
+class DescriptorRow:
+    """What a turn pinned."""
+
+    turn_pk: int
+    pin: int
+    clock: int
+    publications: int
+    documents: int
+    policy_revision: int
+    epoch: int
+    own_end: int
+    pending: int
+    previous_start: int | None
+    previous_end: int | None
+    shared_levels: bytes
+    shared_shrinking: bool
+    own_levels: bytes
+    own_shrinking: bool
+    leaf_format: int
+    settings: dict[str, Any]
+
+
+def insert_descriptor(db: Connection, descriptor: DescriptorRow) -> None:
+    run(
+        db,
+        "INSERT INTO turn_descriptor (turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end, pending,"
+        " previous_start, previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking, leaf_format, settings)"
+        " VALUES (:turn, :pin, :clock, :publications, :documents, :policy_revision, :epoch, :own_end, :pending, :previous_start,"
+        " :previous_end, :shared_levels, :shared_shrinking, :own_levels, :own_shrinking, :leaf_format, :settings)",
+        {
+            "turn": descriptor.turn_pk,
+            "pin": descriptor.pin,
+            "clock": descriptor.clock,
+            "publications": descriptor.publications,
+            "documents": descriptor.documents,
+            "policy_revision": descriptor.policy_revision,
+            "epoch": descriptor.epoch,
+            "own_end": descriptor.own_end,
+            "pending": descriptor.pending,
+            "previous_start": descriptor.previous_start,
+            "previous_end": descriptor.previous_end,
+            "shared_levels": descriptor.shared_levels,
+            "shared_shrinking": int(descriptor.shared_shrinking),
+            "own_levels": descriptor.own_levels,
+            "own_shrinking": int(descriptor.own_shrinking),
+            "leaf_format": descriptor.leaf_format,
+            "settings": json.dumps(descriptor.settings, sort_keys=True),
+        },
+    )
+
+
+def load_descriptor(db: Connection, turn_pk: int) -> DescriptorRow | None:
+    row = one_row(
+        db,
+        "SELECT turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end, pending, previous_start,"
+        " previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking, leaf_format, settings"
+        " FROM turn_descriptor WHERE turn_pk = :turn",
+        {"turn": turn_pk},
+    )
+    if row is None:
+        return None
+    fields = (*with_flags(row, 12, 14)[:16], json.loads(row[16]))
+    return DescriptorRow(*fields)
+
+
+@frozen
+class RenderingRow:
+    """One step of a turn's rendering: enough to make the very bytes again, in any process."""
+
+    turn_pk: int
+    step: int
+    shared_levels: bytes
+    own_levels: bytes
+    own_through: int
+    missing: tuple[str, ...]
+    previous: tuple[str, ...]  # one word a record of the previous exchange: "full", "node", "none"
+    memory_sha256: bytes
+    at: int
+
+
+def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
+    """Write a step, unless another process has written it: then that one holds."""
+    run(
+        db,
+        "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at)"
+        " VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at)",
+        {
+            "turn": rendering.turn_pk,
+            "step": rendering.step,
+            "shared": rendering.shared_levels,
+            "own": rendering.own_levels,
+            "through": rendering.own_through,
+            "missing": json.dumps(rendering.missing),
+            "previous": json.dumps(rendering.previous),
+            "sha256": rendering.memory_sha256,
+            "at": rendering.at,
+        },
+    )
+
+
+def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
+    """The newest step of a turn's rendering."""
+    row = one_row(
+        db,
+        "SELECT turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at"
+        " FROM rendering WHERE turn_pk = :turn ORDER BY step DESC LIMIT 1",
+        {"turn": turn_pk},
+    )
+    if row is None:
+        return None
+    fields: Row = (*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:])
+    return RenderingRow(*fields)
+
+
+@frozen
+class DispatchState:
+    """What is checked before each model call."""
+
+    outcome: Outcome | None
+    epoch: int
+    pinned_epoch: int | None
+    step: int | None
+
+
+def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
+    """In one statement: whether a turn still runs, whether its pin holds, and its newest rendering step."""
+    row = one_row(
+        db,
+        "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk = turn.turn_pk)"
+        " FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
+        " LEFT JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk WHERE turn.turn_pk = :turn",
+        {"turn": turn_pk},
+    )
+    return None if row is None else DispatchState(*row)
+
+
+# ---- staging ------------------------------------------------------------------------------------------------------------
+
+
+def put_staged(db: Connection, turn_pk: int, stage_key: bytes, message: bytes, at: int) -> None:
+    """Keep a message that is not final, in place of what was staged under its key."""
+    run(
+        db,
+        "INSERT INTO staged (turn_pk, stage_key, message, at) VALUES (:turn, :key, :message, :at)"
+        " ON CONFLICT (turn_pk, stage_key) DO UPDATE SET message = excluded.message, at = excluded.at",
+        {"turn": turn_pk, "key": stage_key, "message": message, "at": at},
+    )
+
+
+def drop_staged(db: Connection, turn_pk: int, stage_keys: Sequence[bytes]) -> None:
+    for key in stage_keys:
+        run(db, "DELETE FROM staged WHERE turn_pk = :turn AND stage_key = :key", {"turn": turn_pk, "key": key})
+
+
+def drop_all_staged(db: Connection, turn_pk: int) -> None:
+    run(db, "DELETE FROM staged WHERE turn_pk = :turn", {"turn": turn_pk})
+
+
+def staged_messages(db: Connection, turn_pk: int) -> list[bytes]:
+    return [
+        row[0]
+        for row in all_rows(
+            db, "SELECT message FROM staged WHERE turn_pk = :turn ORDER BY at, stage_key", {"turn": turn_pk}
+        )
+    ]
+
+
+# ---- retrievals ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class RetrievalRow:
+    """A memory tool's answer as provenance: enough to render it again."""
+
+    retrieval_pk: int
+    tool: str
+    arguments: bytes
+    own_end: int
+    is_error: bool
+    size_bytes: int
+    sha256: bytes
+
+
+def insert_retrieval(
+    db: Connection,
+    *,
+    turn_pk: int,
+    tool: str,
+    arguments: bytes,
+    pin: int,
+    own_end: int,
+    is_error: bool,
+    refs: Sequence[str],
+    size: int,
+    sha256: bytes,
+    at: int,
+    publications: Iterable[int],
+) -> None:
+    """Record an answer and the foreign publications that it showed."""
+    run(
+        db,
+        "INSERT INTO retrieval (turn_pk, tool, arguments, pin, own_end, is_error, refs, bytes, sha256, at)"
+        " VALUES (:turn, :tool, :arguments, :pin, :own_end, :is_error, :refs, :bytes, :sha256, :at)",
+        {
+            "turn": turn_pk,
+            "tool": tool,
+            "arguments": arguments,
+            "pin": pin,
+            "own_end": own_end,
+            "is_error": int(is_error),
+            "refs": json.dumps(list(refs)),
+            "bytes": size,
+            "sha256": sha256,
+            "at": at,
+        },
+    )
+    for publication in publications:
+        run(
+            db,
+            "INSERT OR IGNORE INTO foreign_context (turn_pk, publication_key) VALUES (:turn, :publication)",
+            {"turn": turn_pk, "publication": publication},
+        )
+
+
+def find_retrieval(db: Connection, turn_pk: int, sha256: bytes) -> RetrievalRow | None:
+    """The answer of that hash that the turn was given."""
+    row = one_row(
+        db,
+        "SELECT retrieval_pk, tool, arguments, own_end, is_error, bytes, sha256 FROM retrieval"
+        " WHERE turn_pk = :turn AND sha256 = :sha256 ORDER BY retrieval_pk LIMIT 1",
+        {"turn": turn_pk, "sha256": sha256},
+    )
+    return None if row is None else RetrievalRow(*with_flags(row, 4))
+
+
+def foreign_context(db: Connection, turn_pk: int) -> list[int]:
+    return [
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT publication_key FROM foreign_context WHERE turn_pk = :turn ORDER BY publication_key",
+            {"turn": turn_pk},
+        )
+    ]
+
+
+def answer_hashes(db: Connection, turn_pk: int) -> list[bytes]:
+    """The hashes of what a turn's memory tools answered."""
+    return [row[0] for row in all_rows(db, "SELECT sha256 FROM retrieval WHERE turn_pk = :turn", {"turn": turn_pk})]

@@ -1,0 +1,24 @@
+"""What all tests share: Hypothesis profiles, and the markers that a folder implies."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Everyday runs are drawn the same way each time, so that a failure is the change's and not the day's; the thorough
+# profile draws anew. No deadlines: the machine is shared, and no test asserts timing.
+EVERYDAY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("everyday", max_examples=100, derandomize=True, **EVERYDAY)
+settings.register_profile("thorough", max_examples=1000, stateful_step_count=100, **EVERYDAY)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+FOLDER_MARKERS = {"property": "property", "stateful": "property", "crash": "crash"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(tests).parts[0]
+        if folder in FOLDER_MARKERS:
+            item.add_marker(FOLDER_MARKERS[folder])
