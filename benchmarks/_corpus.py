@@ -1,7 +1,7 @@
 """
 A scope in memory, filled row by row: for what looks at the search index alone.
 
-It writes the rows that sealing and publishing would, and nothing else: no views, no jobs unless asked for, no writer lock.
+It writes the rows that sealing and publishing would, and nothing else: no views, no jobs, no writer lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from optchat.core.snapshots import Sight
 from optchat.core.words import INDEXED_AT_ONCE_BYTES, pieces, words_of
 from optchat.engine.handle import Caches, Scope, microseconds
 from optchat.engine.sights import Reading, pinned_reading, session_reading, snapshot_of
-from optchat.store import forest, ledger, publications, scopes, search
+from optchat.store import forest, publications, registry, scopes, search
 from optchat.store.scopes import Moment, ScopeRow
 
 START = microseconds(datetime(2026, 1, 1, tzinfo=UTC))
@@ -40,7 +40,7 @@ def connect(path: str = ":memory:") -> apsw.Connection:
 class Session:
     """One session's single generation; ``length`` records so far."""
 
-    row: ledger.SessionRow
+    row: registry.SessionRow
     length: int = 0
     turns: int = 0
 
@@ -79,7 +79,7 @@ class Corpus:
 
     def session(self) -> Session:
         number = len(self.sessions)
-        row = ledger.create_session(
+        row = registry.create_session(
             self.db,
             session_id=f"s{self.row.scope_pk:03}{number:04}",
             scope_pk=self.row.scope_pk,
@@ -112,8 +112,8 @@ class Corpus:
     def begin(self, session: Session) -> int:
         session.turns += 1
         self.db.execute(
-            "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq, started_at)"
-            " VALUES (?, ?, ?, ?, ?, 'open', 1, ?, ?)",
+            "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq,"
+            " started_at) VALUES (?, ?, ?, ?, ?, 'open', 1, ?, ?)",
             (
                 f"turn-{session.turns}",
                 session.row.generation_pk,
@@ -134,8 +134,8 @@ class Corpus:
         structure = {"tool_call": {"call_id": "c", "name": name}, "tool_result": {"call_id": "c"}}.get(kind)
         payload = to_bytes(arguments)
         self.db.execute(
-            "INSERT INTO record (record_key, turn_pk, kind, message, part, at, utc_offset, sha256, payload_bytes, payload,"
-            " structure, leaf_format) VALUES (?, ?, ?, ?, 0, ?, 0, x'', ?, ?, ?, 1)",
+            "INSERT INTO record (record_key, turn_pk, kind, message, part, at, utc_offset, sha256, payload_bytes,"
+            " payload, structure, leaf_format) VALUES (?, ?, ?, ?, 0, ?, 0, x'', ?, ?, ?, 1)",
             (
                 key,
                 turn_pk,
@@ -176,10 +176,11 @@ class Corpus:
         )  # type: ignore[arg-type]  # each caller's fields are a NewDocument's
         search.insert_documents(self.db, [document])
         self.documents += 1
+        self.db.execute("UPDATE scope SET next_document = ? WHERE scope_pk = ?", (self.documents, self.row.scope_pk))
 
     def node(self, session: Session, span: Span, text: str, *, visible: int | None = None) -> None:
         """A summary of a session's records, indexed."""
-        tree = ledger.load_chain(self.db, session.row.segment_pk).own.tree
+        tree = registry.load_chain(self.db, session.row.segment_pk).own.tree
         self._node(node_key(tree, span), span, text, session.row.segment_pk, visible)
 
     def shared_node(self, span: Span, text: str) -> None:
@@ -194,8 +195,8 @@ class Corpus:
         )
         recipe = self.db.execute("SELECT recipe_pk FROM recipe WHERE scope_pk = ?", (self.row.scope_pk,)).get
         self.db.execute(
-            "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, first_at, last_at)"
-            " VALUES (?, 0, ?, ?, ?, ?, x'', ?, ?, ?)",
+            "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, first_at,"
+            " last_at) VALUES (?, 0, ?, ?, ?, ?, x'', ?, ?, ?)",
             (key, forest.NODE_KINDS.index("summary"), text, len(text), recipe, self.clock, self.at, self.at),
         )
         self._insert(
@@ -259,7 +260,7 @@ class Corpus:
 
     def as_session(self, session: Session, moment: Moment | None = None) -> Reading:
         """What a session sees: itself whole, others as of a moment."""
-        chain = ledger.load_chain(self.db, session.row.segment_pk)
+        chain = registry.load_chain(self.db, session.row.segment_pk)
         return session_reading(self.scope, moment or self.moment(), session.row, chain, session.length)
 
     def as_owner(self) -> Reading:

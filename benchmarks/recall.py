@@ -1,9 +1,9 @@
 """
 Does search find what a developer asks for in a later session?
 
-Loads the real sessions beside the project (../shared/data) as published turns, asks each question as it stands, best first,
-and prints how much of its evidence the first 1, 5, 10 and 20 hits name (a hit counts where it is a part of the evidence's
-message; with two pieces of evidence each counts half), by kind of question, over those that have an answer.
+Loads the real sessions beside the project (../shared/data) as published turns, asks each question as it stands, best
+first, and prints how much of its evidence the first 1, 5, 10 and 20 hits name (a hit counts where it is a part of the
+evidence's message; with two pieces of evidence each counts half), by kind of question, over those that have an answer.
 
     python benchmarks/recall.py [--misses]
 

@@ -1,9 +1,9 @@
 """
 How long does a search take among many records, under a pin?
 
-Fills one database with records made of real text (the sessions beside the project, else this project's own files), as published
-turns of many sessions; pins at nine tenths of them, and searches rare, common and two-word queries in both orders, as a
-new session sees it, and once as the owner. Prints milliseconds at the 50th and 95th percentile.
+Fills one database with records made of real text (the sessions beside the project, else this project's own files), as
+published turns of many sessions; pins at nine tenths of them, and searches rare, common and two-word queries in both
+orders, as a new session sees it, and once as the owner. Prints milliseconds at the 50th and 95th percentile.
 
     python benchmarks/search_speed.py [--records 200000]
 """
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from _corpus import Corpus, connect
@@ -98,12 +99,14 @@ def main() -> None:
         owner = corpus.as_owner()
         corpus.db.execute("COMMIT")
         assert pin is not None
-        print(f"{corpus.documents} records in {time.perf_counter() - before:.0f} s; ms a search, p50 and p95, hits a page")
+        print(
+            f"{corpus.documents} records in {time.perf_counter() - before:.0f} s; ms a search, p50 and p95, hits a page"
+        )
         ranked = [(word, n) for word, n in frequencies.most_common() if len(word) > 3 and word not in STOP_WORDS]
         common = [word for word, _ in ranked[:5]]
         middle = [word for word, n in ranked if count // 400 > n > count // 800][:5]
         rare = [f"marker{number}x" for number in range(5)]
-        pairs = [f"{one} {other}" for one, other in zip(common, common[1:], strict=False)]
+        pairs = [f"{one} {other}" for one, other in pairwise(common)]
         mixed = [f"{one} {other}" for one, other in zip(common, middle, strict=True)]
         question = ["where does the " + " ".join(chance.sample(common + middle, 6)) + " come from?" for _ in range(5)]
         print("common:", ", ".join(f"{word} in {frequencies[word] / count:.0%}" for word in common))

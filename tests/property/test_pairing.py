@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from optchat.core.active import order_for_dispatch
 from optchat.core.errors import ToolProtocolError
 from optchat.core.messages import HostMessage, ReportPart, ToolCallPart
-from optchat.core.pairing import calls_of, check_pairs, order_for_dispatch, pending_calls, results_of
+from optchat.core.pairing import calls_of, check_pairs, pending_calls, results_of
 
 
 def called(*call_ids: str) -> HostMessage:

@@ -5,6 +5,7 @@ Another process, one command at a time.
 events among processes; no test waits and hopes. A failed command answers with the error's class and message.
 """
 
+import fcntl
 import gc
 import json
 import os
@@ -172,8 +173,18 @@ class _Commands:
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("CREATE TABLE theirs (a)")
 
+    def probe_for_long(self, slot: int) -> None:
+        """As one that asks whether the slot's owner lives, and is stopped before it lets go."""
+        lock = self.store._lock
+        fcntl.lockf(lock.descriptors[-1], fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 1 + slot)
+
     def fork(self) -> list[str]:
-        """What each use of the inherited handle raises in a child that then ends as any program does."""
+        """
+        What each use of the inherited handle raises in a child, how many of its connections are gone once it is dropped,
+        and the child's own owner. The child then ends as any program does.
+        """
+        import apsw
+
         from optchat.core.errors import OptchatError
 
         inward, outward = os.pipe()
@@ -185,6 +196,7 @@ class _Commands:
             assert os.waitpid(child, 0)[1] == 0
             return json.loads(answer)
         os.close(inward)
+        connections = len(apsw.connections())
         raised = []
         for use in (self.store.read, self.store.write, self.store.exclusive):
             try:
@@ -201,6 +213,7 @@ class _Commands:
         self.store.close()
         self.store = None
         gc.collect()
+        raised.append(str(len(apsw.connections()) - connections))
         own = _Commands(self.path)
         raised.append(str(own.open()))
         own.begin()

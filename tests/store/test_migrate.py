@@ -142,7 +142,7 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     ),
     "an empty database": lambda path: sqlite_file(path, "VACUUM"),
     "with other pages": lambda path: sqlite_file(path, "PRAGMA page_size = 512", "CREATE TABLE theirs (a)"),
-    "cut": lambda path: (sqlite_file(path, "CREATE TABLE theirs (a)"), os.truncate(path, 5000)),
+    "cut": lambda path: (sqlite_file(path, "CREATE TABLE theirs (a)"), os.truncate(path, 4096)),
 }
 
 
@@ -295,6 +295,18 @@ def test_a_migration_and_its_number_are_committed_together(
     assert not db.in_transaction
     prepare(db, tmp_path, Format(NOW, (TWO, THREE)))
     assert version(db) == 3
+
+
+def test_the_number_is_set_before_the_commit(connect: Callable[..., apsw.Connection], tmp_path: Path) -> None:
+    for start in ((), (TWO,)):
+        db = connect(f"{len(start)}.db")
+        if start:
+            prepare(db, tmp_path, Format(ONE, ()))
+        ran: list[str] = []
+        db.exec_trace = lambda _cursor, sql, _bindings, ran=ran: ran.append(sql) is None
+        prepare(db, tmp_path, Format(ONE, start))
+        number = ran.index(f'pragma "user_version"({len(start) + 1})')
+        assert ran[number + 1 :] == ["COMMIT"]
 
 
 def test_a_migration_that_leaves_a_row_dangling_is_undone(

@@ -7,11 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
+import apsw
 import pytest
 
 from optchat.core.errors import StoreBusy, StoreError, StoreReadOnly
+from optchat.store import owners
 from optchat.store.connection import Store
 from optchat.store.files import lock_path
 from optchat.store.writer_lock import HandoverMutex, LockFile, poll
@@ -373,6 +376,37 @@ def test_asking_does_not_take_the_answer_away(store: Store, open_store: Open, ne
         assert actor.ask("alive", owner)
     store._lock.slot_taken(store._lock.slot)
     assert actor.ask("alive", store.owner_pk)
+
+
+def test_one_who_asks_is_not_taken_for_the_owner(store: Store, new_actor: NewActor) -> None:
+    asker, first = new_actor(), new_actor()
+    asker.ask("open")
+    dead = first.ask("open")
+    first.send(signal.SIGKILL)
+    asker.ask("probe_for_long", 2)
+    with store.read() as db:
+        assert db.execute("SELECT slot FROM owner WHERE owner_pk = :pk", {"pk": dead}).get == 2
+    assert not alive(store, dead)
+
+
+def test_a_slot_is_given_back_when_its_row_could_not_be_written(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store().close()
+    reader = open_store("ro")  # keeps the lock file open
+    enter = owners.enter
+
+    def fail(db: apsw.Connection, lock: LockFile, now: datetime) -> int:
+        enter(db, lock, now)
+        raise StoreError("no row")
+
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="no row"):
+        patch.setattr(owners, "enter", fail)
+        open_store()
+    assert reader._lock.slot is None
+    again = open_store()
+    assert again._lock is reader._lock
+    assert alive(reader, again.owner_pk)
 
 
 def test_many_processes_ask_at_once_and_none_takes_another_for_the_owner(new_actor: NewActor) -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from optchat.core.active import order_for_dispatch
 from optchat.core.errors import ToolProtocolError
 from optchat.core.messages import HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart
-from optchat.core.pairing import check_pairs, order_for_dispatch, pending_calls
+from optchat.core.pairing import check_pairs, pending_calls
 
 USER = HostMessage.user("look")
 SAID = HostMessage.assistant("done")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 
 from optchat.core.errors import BadArgument, ImportRejected
 from optchat.core.messages import BlobPart, HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart

@@ -1,5 +1,7 @@
 """What counts as a word of the index."""
 
+from itertools import pairwise
+
 import pytest
 
 from optchat.core.errors import ConfigError
@@ -91,7 +93,9 @@ def test_query_phrases(typed: str, phrases: tuple[Phrase, ...]) -> None:
     assert phrases_of(normalized(typed)) == phrases
 
 
-@pytest.mark.parametrize("query", ["中", "文", "用", "列", "使用", "中文字", "文字使用", "Redis", "用Redis", "Redis队列", "字使用Redis队"])
+@pytest.mark.parametrize(
+    "query", ["中", "文", "用", "列", "使用", "中文字", "文字使用", "Redis", "用Redis", "Redis队列", "字使用Redis队"]
+)
 def test_every_part_of_mixed_text_is_found(query: str) -> None:
     words = words_of("中文字使用Redis队列").split()
     (phrase,) = phrases_of(normalized(query))
@@ -117,7 +121,7 @@ def test_pieces_cover_a_long_text_and_part_no_character(unit: str) -> None:
     assert found[0][0] == 0
     assert found[-1][1] == len(data)
     assert all(end - start <= INDEXED_AT_ONCE_BYTES for start, end in found)
-    assert all(later < end for (_, end), (later, _) in zip(found, found[1:], strict=False))  # they overlap
+    assert all(later < end for (_, end), (later, _) in pairwise(found))  # they overlap
     for start, end in found:
         data[start:end].decode("utf-8", "surrogatepass")
 

@@ -23,9 +23,10 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 from urllib.parse import unquote_to_bytes
 
+from optchat.core.active import order_for_dispatch
 from optchat.core.errors import BadArgument, ConfigError
 from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
-from optchat.core.pairing import check_pairs, order_for_dispatch
+from optchat.core.pairing import check_pairs
 from optchat.core.ports import HostInfo, MemoryBlock, Tokenizer, WireAdapter
 from optchat.core.records import readable_bytes
 from optchat.core.tools import Tools

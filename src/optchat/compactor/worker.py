@@ -4,8 +4,9 @@ Workers: the only place that waits for a model.
 Decides: when jobs are claimed, how many calls run at once, and what becomes of an answer or an exception.
 Refuses to know: what a summary is (``core.summarizing``), and how results are stored (``engine.work``).
 
-A round claims a batch in one transaction, asks outside of any, and commits what it was told in one transaction. The embedded
-default is a rule, not a call: it runs in the worker's own thread. Other summarizers are asked in threads of a pool.
+A round claims a batch in one transaction, asks outside of any, and commits what it was told in one transaction. The
+embedded default is a rule, not a call: it runs in the worker's own thread. Other summarizers are asked in threads of a
+pool.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import anyio
@@ -74,7 +76,7 @@ class Worker:
         self._pool: ThreadPoolExecutor | None = None
         self._said: set[int] = set()
 
-    # ---- life ----------------------------------------------------------------------------------------------------------
+    # ---- life --------------------------------------------------------------------------------------------------------
 
     def add(self, scope: Scope) -> None:
         with self._lock:
@@ -126,7 +128,7 @@ class Worker:
                 for scope in list(self._scopes):
                     self.upkeep(scope)
 
-    # ---- work ----------------------------------------------------------------------------------------------------------
+    # ---- work --------------------------------------------------------------------------------------------------------
 
     def upkeep(self, scope: Scope) -> None:
         """End the leases and the turns of dead processes."""
@@ -137,7 +139,10 @@ class Worker:
             _LOG.info("upkeep waits: another process holds the writer lock")
 
     def work_off(self, scope: Scope, until: Callable[[], bool]) -> None:
-        """Work a scope's jobs in this thread until none can run, or ``until`` says so. A job due in a moment is waited for."""
+        """
+        Work a scope's jobs in this thread until none can run, or ``until`` says so. A job due in a moment is waited
+        for.
+        """
         work.end_dead_leases(scope)
         while not until():
             if self.round(scope):
@@ -165,7 +170,10 @@ class Worker:
         if claimed.other_summarizer is not None and scope.pk not in self._said:
             self._said.add(scope.pk)
             _LOG.warning(
-                "scope %r is summarised by %r; %r claims nothing there", scope.row.name, claimed.other_summarizer, self.summarizer.name
+                "scope %r is summarised by %r; %r claims nothing there",
+                scope.row.name,
+                claimed.other_summarizer,
+                self.summarizer.name,
             )
         for job in claimed.indexing:
             work.index_step(scope, job)
@@ -177,7 +185,7 @@ class Worker:
             return [self._summarise(scope, task) for task in tasks]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(scope.policy.workers, thread_name_prefix="optchat-summarizer")
-        return list(self._pool.map(lambda task: self._summarise(scope, task), tasks))
+        return list(self._pool.map(partial(self._summarise, scope), tasks))
 
     def _summarise(self, scope: Scope, task: work.Task) -> Accepted | _Failed:
         flow = summary_flow(task.summary, attempts=scope.policy.summary_attempts)

@@ -48,7 +48,7 @@ class TokenUse:
     output: int
     reserve: int
     active: int
-    blocks: Mapping[BlockKind, int] = field(factory=dict)
+    blocks: Mapping[BlockKind, int] = field(factory=dict[BlockKind, int])
     left: int = 0
 
 

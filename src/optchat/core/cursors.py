@@ -35,6 +35,7 @@ def query_digest(verb: str, *arguments: object) -> str:
 
 
 def write_cursor(digest: str, clock: int, *position: int) -> str:
+    """A cursor as text; :func:`read_cursor` is its inverse."""
     plain = json.dumps([digest, clock, *position], separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(plain).decode().rstrip("=")
 

@@ -4,8 +4,8 @@ Segments: where a session's records and nodes are stored (§ 12).
 Decides: which segment of a chain holds a record, and which tree a node.
 Refuses to know: sessions, generations, and how a chain came to be.
 
-A session's generation points to a segment; a segment may rest on the first ``base_length`` records of another. Records keep
-their numbers along the chain, so that a node wholly below a base length is the base's node, and nothing is copied.
+A session's generation points to a segment; a segment may rest on the first ``base_length`` records of another. Records
+keep their numbers along the chain, so that a node wholly below a base length is the base's node, and nothing is copied.
 """
 
 from __future__ import annotations

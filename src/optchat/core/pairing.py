@@ -13,7 +13,6 @@ again in a later one.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import evolve
@@ -94,41 +93,8 @@ def _accept(call_id: str, waiting: list[str], answered: set[str]) -> None:
         )
 
 
-def order_for_dispatch(messages: Iterable[HostMessage]) -> tuple[HostMessage, ...]:
-    """
-    The same messages in an order that pairs, if there is one.
-
-    What was sealed between a call and its results (a user's steering, a report, an assistant's next words) goes behind
-    the results; all else keeps its order. Reports that stand within an assistant or tool message become messages of
-    their own, as no provider lets them stand there. A call without a result stays where it is: :func:`check_pairs`
-    names it.
-    """
-    ahead = deque(_reports_apart(messages))
-    ordered: list[HostMessage] = []
-    waiting: set[str] = set()
-    answering = False  # a result of the current group was seen: no more calls can join it
-    behind: list[HostMessage] = []
-    while ahead:
-        message = ahead.popleft()
-        results = results_of(message)
-        if not waiting:
-            answering = False
-        if results and waiting.issuperset(result.call_id for result in results):
-            ordered.append(message)
-            waiting.difference_update(result.call_id for result in results)
-            answering = True
-            if not waiting:
-                ahead.extendleft(reversed(behind))
-                behind.clear()
-        elif not waiting or (message.role == "assistant" and not answering and not behind):
-            ordered.append(message)
-            waiting.update(call.call_id for call in calls_of(message))
-        else:
-            behind.append(message)
-    return (*ordered, *behind)
-
-
-def _reports_apart(messages: Iterable[HostMessage]) -> Iterator[HostMessage]:
+def reports_apart(messages: Iterable[HostMessage]) -> Iterator[HostMessage]:
+    """The same messages; reports within an assistant or tool message stand in one of their own, as no provider lets them stay."""
     for message in messages:
         reports = tuple(part for part in message.parts if isinstance(part, ReportPart))
         if message.role == "user" or not reports:

@@ -41,7 +41,8 @@ def turn_after(state: TurnState, event: TurnEvent, outcome: Outcome | None = Non
         return TURN_TRANSITIONS[state, event]
     except KeyError:
         raise TurnEnded(
-            f"the turn has ended as {outcome}; begin a new turn for what comes after it", outcome=outcome or "interrupted"
+            f"the turn has ended as {outcome}; begin a new turn for what comes after it",
+            outcome=outcome or "interrupted",
         ) from None
 
 

@@ -50,9 +50,9 @@ class Candidate:
     """
     A document that holds some word of the query.
 
-    ``counts``: how often every scored word, and then every phrase, stands in it; ``places`` says where, in words from the
-    beginning. ``group``: what documents of the same turn have in common; None if nothing. ``concludes``: it is the last of
-    its turn.
+    ``counts``: how often every scored word, and then every phrase, stands in it; ``places`` says where, in words from
+    the beginning. ``group``: what documents of the same turn have in common; None if nothing. ``concludes``: it is the
+    last of its turn.
     """
 
     key: int
@@ -69,13 +69,13 @@ class Weights:
     """
     How rare the scored words, and then the phrases, are among what the reader may see.
 
-    ``word_frequencies``, ``phrase_frequencies``: documents with each, counted up to the cap. ``quoted``: which phrases
-    the user quoted.
+    ``word_frequencies``, ``phrase_frequencies``: documents with each, counted up to the cap. ``leading``: which phrases
+    put their documents before all others.
     """
 
     word_frequencies: tuple[int, ...]
     phrase_frequencies: tuple[int, ...]
-    quoted: tuple[bool, ...]
+    leading: tuple[bool, ...]
 
 
 def rarity(frequency: int) -> float:
@@ -113,11 +113,11 @@ def _voice(candidate: Candidate) -> float:
     return _VOICE.get(candidate.kind, 1.0) * (_CONCLUSION if concludes else 1.0)
 
 
-def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Candidate]:
+def rank(candidates: Sequence[Candidate], weights: Weights) -> list[int]:
     """
-    The candidates, best first.
+    The candidates' keys, best first.
 
-    Documents with more of the quoted phrases come before all others. Among equals the newer document comes first: the
+    Documents with more of the leading phrases come before all others. Among equals the newer document comes first: the
     order is total, and the same in whatever order the candidates were found.
     """
     count = len(weights.word_frequencies)
@@ -142,21 +142,21 @@ def rank(candidates: Sequence[Candidate], weights: Weights) -> list[Candidate]:
         if candidate.group is not None:
             said = turns[candidate.group]
             score += _TURN * sum(there - here for there, here in zip(said, own, strict=True) if there > here)
-        quoted = 0
+        leading = 0
         for place, found in enumerate(candidate.counts[count:]):
             if found:
                 score += _PHRASE * _match(rare_phrases[place], found, candidate.words)
-                quoted += weights.quoted[place]
-        scored.append((quoted, score * _voice(candidate), candidate))
+                leading += weights.leading[place]
+        scored.append((leading, score * _voice(candidate), candidate))
     scored.sort(key=_order)
     top = [
-        (quoted, score * (1 + _NEARNESS * _nearness(candidate.places()[:count], rare) / (sum(rare) or 1.0)), candidate)
-        for quoted, score, candidate in scored[:_NEAR_CANDIDATES]
+        (leading, score * (1 + _NEARNESS * _nearness(candidate.places()[:count], rare) / (sum(rare) or 1.0)), candidate)
+        for leading, score, candidate in scored[:_NEAR_CANDIDATES]
     ]
     top.sort(key=_order)
-    return [candidate for _, _, candidate in top + scored[_NEAR_CANDIDATES:]]
+    return [candidate.key for _, _, candidate in top + scored[_NEAR_CANDIDATES:]]
 
 
 def _order(entry: tuple[int, float, Candidate]) -> tuple[int, float, int]:
-    quoted, score, candidate = entry
-    return -quoted, -score, -candidate.key
+    leading, score, candidate = entry
+    return -leading, -score, -candidate.key

@@ -4,9 +4,9 @@ Source records (§ 3): what one message seals into.
 Decides: a record's payload bytes, its structure, its hashes, its event keys, and the text of its leaf.
 Refuses to know: where a record is stored, and which sequence number it gets.
 
-A record is one part of one message. Its payload is bytes: what was said, and nothing else, so that pages of it rejoin to
-exactly that. What the bytes mean (a tool's name, the pieces of a mixed result, an image's digest) is its structure, JSON
-beside them. The hash covers both.
+A record is one part of one message. Its payload is bytes: what was said, and nothing else, so that pages of it rejoin
+to exactly that. What the bytes mean (a tool's name, the pieces of a mixed result, an image's digest) is its structure,
+JSON beside them. The hash covers both.
 """
 
 from __future__ import annotations
@@ -147,9 +147,7 @@ def _encode(part: Part) -> tuple[bytes, dict[str, Any] | None, tuple[BlobRef, ..
             return b"".join(texts), structure, tuple(found)
 
 
-def decode_part(
-    kind: RecordKind, payload: bytes, structure: dict[str, Any] | None, blobs: Sequence[bytes]
-) -> Part:
+def decode_part(kind: RecordKind, payload: bytes, structure: dict[str, Any] | None, blobs: Sequence[bytes]) -> Part:
     """
     The part that a record was sealed from.
 
@@ -181,7 +179,10 @@ def decode_part(
                 else:
                     content.append(blob(piece))
             return ToolResultPart(
-                structure["call_id"], tuple(content), structure.get("is_error", False), structure.get("truncated", False)
+                structure["call_id"],
+                tuple(content),
+                structure.get("is_error", False),
+                structure.get("truncated", False),
             )
         case _:
             return TextPart(to_text(payload))
@@ -236,11 +237,14 @@ def spoken_text(kind: RecordKind, payload: bytes, structure: dict[str, Any] | No
     return text
 
 
-def leaf_text(kind: RecordKind, payload: bytes, structure: dict[str, Any] | None, leaf_format: int = LEAF_FORMAT) -> str:
+def leaf_text(
+    kind: RecordKind, payload: bytes, structure: dict[str, Any] | None, leaf_format: int = LEAF_FORMAT
+) -> str:
     """
     The text of a record's verbatim leaf, under a recorded format: ``<kind>: `` and what was said.
 
-    A memory tool's call and answer are provenance, not evidence: the call's arguments and the answer's text are not shown.
+    A memory tool's call and answer are provenance, not evidence: the call's arguments and the answer's text are not
+    shown.
     """
     if leaf_format != 1:
         raise ValueError(f"leaf format {leaf_format} is not one that this version can read")
@@ -369,7 +373,9 @@ def _sealed(
     part: Part,
 ) -> SealedPart:
     written = None if structure is None else _dumps(structure)
-    leaf = leaf_text(kind, payload, structure) if len(payload) <= node_bytes or (structure or {}).get("memory") else None
+    leaf = (
+        leaf_text(kind, payload, structure) if len(payload) <= node_bytes or (structure or {}).get("memory") else None
+    )
     size = None if leaf is None else len(leaf.encode())
     if size is not None and size > node_bytes:
         leaf = size = None

@@ -5,8 +5,8 @@ Decides: what an aligned dyadic range is, how an exact cover is made of them, wh
 the grammar of refs: parse and format.
 Refuses to know: what a span contains.
 
-Canonical refs are ``session:<session>:<generation>:<start>+<count>`` and ``pub:<start>+<count>``. On a turn the short forms
-``<start>+<count>`` and ``<generation>:<start>+<count>`` stand for its own session.
+Canonical refs are ``session:<session>:<generation>:<start>+<count>`` and ``pub:<start>+<count>``. On a turn the short
+forms ``<start>+<count>`` and ``<generation>:<start>+<count>`` stand for its own session.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Span:
             raise MalformedRef(f"a count must be a power of two, not {self.count}; use a ref as it was shown")
         if self.start < 0 or self.start % self.count:
             raise MalformedRef(
-                f"{self.start}+{self.count} is not aligned: a start is a multiple of its count; use a ref as it was shown"
+                f"{self.start}+{self.count} is not aligned: a start is a multiple of its count; use a ref as it was"
+                f" shown"
             )
 
     @property
@@ -78,7 +79,10 @@ class Span:
 
 
 def exact_cover(start: int, end: int) -> tuple[Span, ...]:
-    """The fewest aligned spans that cover ``[start, end)`` exactly, in order: at most 2·log2 of the range (§ 5, § 15)."""
+    """
+    The fewest aligned spans that cover ``[start, end)`` exactly, in order: at most 2·log2 of the range (§ 5, §
+    15).
+    """
     spans: list[Span] = []
     while start < end:
         count = start & -start if start else 1 << ((end - start).bit_length() - 1)
@@ -102,7 +106,8 @@ def post_order(span: Span) -> int:
 
 def span_of_post_order(position: int) -> Span:
     """The inverse of :func:`post_order`."""
-    low, high = 0, position + 1
+    # A popcount is at most 40 (KEY_BITS), so the leaf lies within 20 of half the position.
+    low, high = position // 2, position // 2 + 21
     while low < high:  # the greatest last leaf whose forest of earlier nodes is not larger than the position
         middle = (low + high + 1) // 2
         if 2 * middle - middle.bit_count() <= position:
@@ -160,7 +165,8 @@ def parse_ref(text: str) -> Ref:
     Read a ref.
 
     Raises:
-        MalformedRef: not the grammar, a count that is no power of two, a start that is not aligned, or past the format's
+        MalformedRef: not the grammar, a count that is no power of two, a start that is not aligned, or past the
+        format's
             last position. The text is not repeated in full: it may be long, and it may be anything.
     """
     match = _REF.fullmatch(text) if isinstance(text, str) and len(text) <= 80 else None
@@ -185,5 +191,3 @@ def session_ref(session: str, generation: int, start: int, count: int = 1) -> st
 def publication_ref(start: int, count: int = 1) -> str:
     """The canonical text of a publication ref."""
     return f"pub:{start}+{count}"
-
-

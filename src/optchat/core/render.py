@@ -1,11 +1,12 @@
 """
 Rendering: escaping, the line and block formats, byte sizes (§ 7).
 
-Decides: how data becomes text that a model is shown, so that it can forge neither a block, nor the head of a line, nor a ref.
-Refuses to know: budgets, and where data came from.
+Decides: how data becomes text that a model is shown, so that it can forge neither a block, nor the head of a line, nor
+a ref. Refuses to know: budgets, and where data came from.
 
-What stands before `` | `` comes from structure; what follows is data. In data ``&``, ``<`` and ``>`` become entities, and every
-line break and control character a space, one for one: so a line stays a line, and its size is known before it is made.
+What stands before `` | `` comes from structure; what follows is data. In data ``&``, ``<`` and ``>`` become entities,
+and every line break and control character a space, one for one: so a line stays a line, and its size is known before it
+is made.
 """
 
 from __future__ import annotations

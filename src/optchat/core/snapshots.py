@@ -4,10 +4,10 @@ Snapshots, boundaries, and the one visibility predicate (§ 9, § 11).
 Decides: what a reader may see: of its own session by a boundary, of other sessions by publications under marks.
 Refuses to know: SQL. A query may narrow down candidates by the same rule; what is shown has passed these functions.
 
-The rule: a publication counts under a pin iff its number is below the mark, it is not removed now, and it was not retired
-at or before the pin's clock. A foreign record is visible iff such a publication covers it; a foreign session node iff it
-starts at or after the generation's first published record and ends at or before the last published one. Everything
-else answers as unknown.
+The rule: a publication counts under a pin iff its number is below the mark, it is not removed now, and it was not
+retired at or before the pin's clock. A foreign record is visible iff such a publication covers it; a foreign session
+node iff it starts at or after the generation's first published record and ends at or before the last published one.
+Everything else answers as unknown.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Sight:
     """
     What one reader may see, in storage terms.
 
-    ``owner`` is the memory's own reading: every session of the scope to its last sealed record. Otherwise ``own`` holds the
-    reader's own chain, oldest link first, and foreign sessions show what the marks allow.
+    ``owner`` is the memory's own reading: every session of the scope to its last sealed record. Otherwise ``own`` holds
+    the reader's own chain, oldest link first, and foreign sessions show what the marks allow.
     """
 
     scope: int

@@ -1,13 +1,14 @@
 """
 Summary nodes (§ 4).
 
-Decides: what a node is, when two children join without a call, what a node's inputs hash to, what becomes ready when a node
-lands, what stands in for a summary that could not be made, and how a large payload is cut into the pages of a chunk tree.
-Refuses to know: how a summarizer produces text.
+Decides: what a node is, when two children join without a call, what a node's inputs hash to, what becomes ready when a
+node lands, what stands in for a summary that could not be made, and how a large payload is cut into the pages of a
+chunk tree. Refuses to know: how a summarizer produces text.
 
-A leaf that fits is verbatim and has no row; two children that fit together are joined by a line feed. Every other node's text
-comes from a summarizer, and satisfies: text ≤ ``node_bytes``, escaped bytes ≤ those of its children together + 1. The second
-half keeps a view shrinkable: one parent heavier than its children would block its ancestors for ever.
+A leaf that fits is verbatim and has no row; two children that fit together are joined by a line feed. Every other
+node's text comes from a summarizer, and satisfies: text ≤ ``node_bytes``, escaped bytes ≤ those of its children
+together + 1. The second half keeps a view shrinkable: one parent heavier than its children would block its ancestors
+for ever.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ JOIN: Final = Recipe("join")
 
 @frozen
 class Node:
-    """One revision of a position's text; ``first_at`` and ``last_at`` are microseconds, the earliest and the latest under it."""
+    """
+    One revision of a position's text; ``first_at`` and ``last_at`` are microseconds, the earliest and the latest
+    under it.
+    """
 
     span: Span
     revision: int
@@ -65,8 +69,8 @@ def inputs_sha256(inputs: Sequence[tuple[int, int, bytes]]) -> bytes:
     """
     One hash over ordered inputs: (position key, revision, SHA-256 of the text or payload).
 
-    A result commits only if this is unchanged. The context that a summarizer was shown is provenance and not in it: it moves
-    while the call runs, and the commit would fail again and again.
+    A result commits only if this is unchanged. The context that a summarizer was shown is provenance and not in it: it
+    moves while the call runs, and the commit would fail again and again.
     """
     digest = hashlib.sha256()
     for key, revision, content in inputs:
@@ -77,6 +81,7 @@ def inputs_sha256(inputs: Sequence[tuple[int, int, bytes]]) -> bytes:
 
 
 def text_sha256(text: str) -> bytes:
+    """The hash of a node's text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -114,7 +119,8 @@ def stand_in_text(limit_bytes: int, what: str, source_bytes: int, start: str) ->
     What stands in for a summary after every attempt failed: labelled, and never counted as a summary (§ 10).
 
     Args:
-        limit_bytes: it must not be heavier than what it stands for, or the view could not shrink past it; where not even
+        limit_bytes: it must not be heavier than what it stands for, or the view could not shrink past it; where not
+        even
             the label fits, the label is shortened, and at one byte only a dot remains.
         what: the kinds under it, in the house's words.
         start: the source's first words, if they are of use; they are cut to what fits.

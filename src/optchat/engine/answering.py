@@ -4,8 +4,9 @@ Memory tools (§ 8): what a model's call is answered with, and the provenance th
 Decides: nothing that core does not: it runs a read under the turn's sight and renders it as JSON of bounded size.
 Refuses to know: hosts.
 
-Answers are deterministic: the same call under the same pin, with the same own boundary, gives the same bytes. So an answer
-need not be stored: its arguments, boundary and hash are, and zoom renders it again. A model's mistake is an answer too.
+Answers are deterministic: the same call under the same pin, with the same own boundary, gives the same bytes. So an
+answer need not be stored: its arguments, boundary and hash are, and zoom renders it again. A model's mistake is an
+answer too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from optchat.engine.listing import find_report, sessions
 from optchat.engine.reading import Recall, date, zoom
 from optchat.engine.searching import search
 from optchat.engine.sights import Reading, session_reading
-from optchat.store import ledger, scopes, turns
+from optchat.store import registry, scopes, turns
 from optchat.store.rows import Connection
 
 Asked = ZoomCall | SearchCall | DateCall | SessionsCall | WorkCall
@@ -68,7 +69,15 @@ def _run(reading: Reading, db: Connection, tokenizer: Tokenizer, asked: Asked, m
     match asked:
         case ZoomCall(ref, depth, cursor, max_tokens):
             return zoom(
-                reading, db, ref, depth=depth, cursor=cursor, max_tokens=max_tokens, tokenizer=tokenizer, recall=recall, most=most
+                reading,
+                db,
+                ref,
+                depth=depth,
+                cursor=cursor,
+                max_tokens=max_tokens,
+                tokenizer=tokenizer,
+                recall=recall,
+                most=most,
             )
         case WorkCall(name, cursor):
             return work(reading, db, name, cursor=cursor, tokenizer=tokenizer, recall=recall, most=most)
@@ -105,7 +114,9 @@ def work(
     ref = find_report(reading, db, name)
     if ref is None:
         raise UnknownRef(f"no report named {name[:80]!r} is here; memory_search finds reports by their words")
-    return zoom(reading, db, ref, depth=1, cursor=cursor, max_tokens=None, tokenizer=tokenizer, recall=recall, most=most)
+    return zoom(
+        reading, db, ref, depth=1, cursor=cursor, max_tokens=None, tokenizer=tokenizer, recall=recall, most=most
+    )
 
 
 def recaller(scope: Scope, tokenizer: Tokenizer) -> Recall:
@@ -124,18 +135,23 @@ def recaller(scope: Scope, tokenizer: Tokenizer) -> Recall:
 
 def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None = None) -> Reading | None:
     """
-    A turn's eyes: its pin, and its session's records below ``own_end`` (None: all that its live turn has sealed so far).
+    A turn's eyes: its pin, and its session's records below ``own_end`` (None: all that its live turn has sealed so
+    far).
 
     None for a turn that pinned nothing: a note, or an imported one.
     """
     descriptor, turn = turns.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
         return None
-    session, _generation = ledger.session_of_generation(db, turn.generation_pk)
+    session, _generation = registry.session_of_generation(db, turn.generation_pk)
     chain = scope.chain(db, turn.segment_pk)
     end = own_end
     if end is None:
-        end = turn.end_seq if turn.end_seq is not None else ledger.segment_length(db, turn.segment_pk, chain.own.base_length)
+        end = (
+            turn.end_seq
+            if turn.end_seq is not None
+            else registry.segment_length(db, turn.segment_pk, chain.own.base_length)
+        )
     moment = scopes.find_moment(db, scope.pk, descriptor.clock)
     if moment is None:
         return None

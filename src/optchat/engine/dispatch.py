@@ -20,16 +20,13 @@ from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.tools import TOOL_NAMES
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved
-from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.reading import Recall
 from optchat.engine.rendering import Rendered, render
-from optchat.store import ledger, scopes
-from optchat.store import turns as stored
-from optchat.store.ledger import RecordRow, SessionRow
+from optchat.store import ledger, payloads, registry, scopes, turns as stored
+from optchat.store.ledger import RecordRow
+from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
-
-__all__ = ["Held", "NeutralAdapter", "held_rendering", "open_row", "pending", "retrieved", "sealed_messages"]
 
 M = TypeVar("M")
 
@@ -43,6 +40,7 @@ class Held(Generic[M]):
 
 
 def open_row(db: Connection, turn_pk: int) -> TurnRow:
+    """The turn's row; IntegrityError where a handle's turn is gone."""
     row = stored.load_turn(db, turn_pk)
     if row is None:
         raise IntegrityError("the turn is no longer stored; begin a new one")
@@ -63,8 +61,8 @@ def held_rendering(
     """
     The turn's memory for one call: as it was rendered, or rendered now and written down.
 
-    The first thing read is whether the turn still runs and its pin still holds; then, that no other process has written a
-    further step.
+    The first thing read is whether the turn still runs and its pin still holds; then, that no other process has written
+    a further step.
 
     Raises:
         TurnEnded, SnapshotInvalid, SummariesPending, CoverTooLarge, ContextTooLarge: as ``Turn.context``.
@@ -77,11 +75,18 @@ def held_rendering(
         if state.outcome is not None:
             raise TurnEnded(f"the turn has ended as {state.outcome}; begin a new one", outcome=state.outcome)
         if state.pinned_epoch is None:
-            raise TurnEnded("the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed")
+            raise TurnEnded(
+                "the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed"
+            )
         if state.epoch != state.pinned_epoch:
             raise_invalid()
         step = -1 if state.step is None else state.step
-        if held is not None and held.tokenizer == tokenizer.name and held.rendered.step == step and fits(held, available, budget):
+        if (
+            held is not None
+            and held.tokenizer == tokenizer.name
+            and held.rendered.step == step
+            and fits(held, available, budget)
+        ):
             return held
         descriptor = stored.load_descriptor(db, turn_pk)
         assert descriptor is not None, "its epoch was read a moment ago"
@@ -92,7 +97,7 @@ def held_rendering(
         rendered, row = render(
             scope,
             db,
-            ledger.session_by_pk(db, session.session_pk),
+            registry.session_by_pk(db, session.session_pk),
             descriptor,
             stored.load_rendering(db, turn_pk),
             snapshot_label=label,
@@ -123,7 +128,7 @@ def raise_invalid() -> NoReturn:
     raise SnapshotInvalid("something was removed since this turn began; end it and begin a new one")
 
 
-# ---- what a turn has sealed --------------------------------------------------------------------------------------------------
+# ---- what a turn has sealed ------------------------------------------------------------------------------------------
 
 
 def _role(record: RecordRow) -> Role:
@@ -141,11 +146,12 @@ def sealed_messages(
     Args:
         without: ordinals that the caller has already.
     """
+    called = call_ids(db, turn_pk)
     found: list[tuple[int, HostMessage]] = []
     for ordinal, records in _by_message(ledger.records_of_turn(db, turn_pk)):
         if ordinal in without:
             continue
-        parts = [_part(db, record, turn_pk, recall) for record in records]
+        parts = [_part(db, record, turn_pk, recall, called) for record in records]
         found.append((ordinal, HostMessage(_role(records[0]), tuple(parts), at=records[0].time)))
     return found
 
@@ -162,20 +168,29 @@ def _by_message(records: Sequence[RecordRow]) -> Iterator[tuple[int, list[Record
         yield group[0].message, group
 
 
-def _part(db: Connection, record: RecordRow, turn_pk: int, recall: Recall) -> Part:
-    part = ledger.load_part(db, record)
+def call_ids(db: Connection, turn_pk: int) -> frozenset[str]:
+    """The ids of the calls that a turn made."""
+    return frozenset(ledger.call_ids(db, turn_pk))
+
+
+def _part(db: Connection, record: RecordRow, turn_pk: int, recall: Recall, called: frozenset[str]) -> Part:
+    part = payloads.load_part(db, record)
     if record.kind == "note" and isinstance(part, TextPart):
         return ReportPart("note", part.text)  # a note is nobody's words: it must not come back as the user's
     if isinstance(part, ToolResultPart) and record.structure is not None and "retrieved" in record.structure:
         again = recall(db, turn_pk, bytes.fromhex(record.structure["retrieved"]))
         text = again or f"[{record.structure['memory']}; it can no longer be rendered]"
         return evolve(part, content=(TextPart(text),))
+    if isinstance(part, ToolResultPart) and part.call_id not in called:
+        # It answers a call of an earlier turn, or of none: a provider would refuse it as a result.
+        said = "".join(item.text for item in part.content if isinstance(item, TextPart))
+        return ReportPart(f"late result of {part.call_id}", said, complete=not part.truncated)
     return part
 
 
-def pending(scope: Scope, db: Connection, turn_pk: int) -> tuple[ToolCallPart, ...]:
+def pending(db: Connection, turn_pk: int) -> tuple[ToolCallPart, ...]:
     """The turn's calls that no result answers, in order."""
-    parts = [ledger.load_part(db, record) for record in ledger.pending_calls(db, turn_pk)]
+    parts = [payloads.load_part(db, record) for record in ledger.pending_calls(db, turn_pk)]
     return tuple(part for part in parts if isinstance(part, ToolCallPart))
 
 

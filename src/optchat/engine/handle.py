@@ -4,7 +4,7 @@ What every use case is handed: one scope of one open file.
 Decides: what is cached in a process, and how long it may be believed.
 Refuses to know: any use case.
 
-Whatever is cached is either immutable (a chain, a node's tokens) or held under the revision that it was true for.
+Whatever is cached is either immutable (a chain, a recipe's key, a node's tokens) or held under the revision that it was true for.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from attrs import define, field, frozen
 from optchat.core.lineage import Chain
 from optchat.core.policy import Policy
 from optchat.core.ports import Clock
+from optchat.core.tree import Recipe
 from optchat.core.views import Frontier, ViewPolicy
 from optchat.store.connection import Store
-from optchat.store.ledger import load_chain
+from optchat.store.registry import load_chain
 from optchat.store.rows import Connection
 from optchat.store.scopes import ScopeRow
 
@@ -72,6 +73,7 @@ class Caches:
 
     chains: Recent[int, Chain] = field(factory=lambda: Recent(4096))
     frontiers: Recent[int, HeldFrontier] = field(factory=lambda: Recent(256))
+    recipes: Recent[tuple[int, Recipe], int] = field(factory=lambda: Recent(256))
     tokens: Recent[tuple[str, int, int], int] = field(factory=lambda: Recent(200_000))
 
 

@@ -19,8 +19,8 @@ from optchat.engine import ingest
 from optchat.engine.handle import Scope, microseconds
 from optchat.engine.landing import Landing
 from optchat.engine.turns import end_in, requestless_turn
-from optchat.store import ledger, turns
-from optchat.store.ledger import SessionRow
+from optchat.store import ledger, registry, turns
+from optchat.store.registry import SessionRow
 
 
 @frozen
@@ -37,7 +37,7 @@ def import_turns(scope: Scope, session: SessionRow, history: Sequence[Transcript
     prepared = [(turn, _prepared(scope, turn)) for turn in history]
     kept = sealed = made = 0
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        current = ledger.session_by_pk(db, session.session_pk)
+        current = registry.session_by_pk(db, session.session_pk)
         landing = Landing(scope, db, scope.now())
         for turn, parts in prepared:
             new = _store(landing, current, turn, parts)
@@ -59,10 +59,11 @@ def _prepared(scope: Scope, turn: TranscriptTurn) -> tuple[ingest.Prepared, ...]
     return ingest.with_words(scope, parts)
 
 
-def _store(
-    landing: Landing, session: SessionRow, history: TranscriptTurn, parts: Sequence[ingest.Prepared]
-) -> int:
-    """One turn. What a grown file adds to a turn that has ended is a turn of its own, after it: an end is not taken back."""
+def _store(landing: Landing, session: SessionRow, history: TranscriptTurn, parts: Sequence[ingest.Prepared]) -> int:
+    """
+    One turn. What a grown file adds to a turn that has ended is a turn of its own, after it: an end is not taken
+    back.
+    """
     db = landing.db
     if not parts:
         return 0
@@ -106,7 +107,7 @@ def import_note(scope: Scope, session: SessionRow, text: str, turn_id: str) -> I
     ingest.stage_bytes(scope, parts)
     prepared = ingest.with_words(scope, parts)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        current = ledger.session_by_pk(db, session.session_pk)
+        current = registry.session_by_pk(db, session.session_pk)
         landing = Landing(scope, db, scope.now())
         found = turns.find_turn(db, current.generation_pk, turn_id)
         turn = found or requestless_turn(landing, current, turn_id, None)

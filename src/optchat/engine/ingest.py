@@ -1,11 +1,11 @@
 """
 Ingestion (§ 3): from finalized messages to sealed records, exactly once.
 
-Decides: nothing that core does not: hashing, words and pages are made before the transaction, which only compares and inserts.
-Refuses to know: hosts, and when a turn begins or ends.
+Decides: nothing that core does not: hashing, words and pages are made before the transaction, which only compares and
+inserts. Refuses to know: hosts, and when a turn begins or ends.
 
-Atomic: a message's records, events, leaves, documents and jobs appear together. Idempotent: by event key. Bytes too large for
-one transaction are staged before it, in steps, and become reachable only by the seal that links them.
+Atomic: a message's records, events, leaves, documents and jobs appear together. Idempotent: by event key. Bytes too
+large for one transaction are staged before it, in steps, and become reachable only by the seal that links them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optchat.core.words import INDEXED_AT_ONCE_BYTES, words_of
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
 from optchat.engine.trees import session_tree
-from optchat.store import ledger, queue, scopes, search, turns
+from optchat.store import ledger, payloads, queue, registry, scopes, search, turns
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
@@ -105,15 +105,17 @@ def _as_provenance(
     if isinstance(part, ToolCallPart) and part.name in TOOL_NAMES:
         calls[part.call_id] = part.name
         return rules.with_memory(part, sealed, scope.row.node_bytes, memory=part.name)
-    if isinstance(part, ToolResultPart) and part.call_id in calls and all(isinstance(p, TextPart) for p in part.content):
+    if (
+        isinstance(part, ToolResultPart)
+        and part.call_id in calls
+        and all(isinstance(p, TextPart) for p in part.content)
+    ):
         text = "".join(p.text for p in part.content if isinstance(p, TextPart))
         digest = answer_sha256(text)
         if digest in answers:
             size = len(rules.to_bytes(text))
             note = f"{calls[part.call_id]} answered {readable_bytes(size)}"
-            return rules.with_memory(
-                part, sealed, scope.row.node_bytes, memory=note, retrieved=digest.hex(), size=size
-            )
+            return rules.with_memory(part, sealed, scope.row.node_bytes, memory=note, retrieved=digest.hex(), size=size)
     return sealed
 
 
@@ -125,8 +127,9 @@ def with_words(scope: Scope, parts: Iterable[SealedPart]) -> tuple[Prepared, ...
 def unsealed(scope: Scope, db: Connection, turn: TurnRow, parts: Iterable[SealedPart]) -> list[SealedPart]:
     """The parts that are not sealed as they are: words are made for these alone. Sealing looks again."""
     chain = scope.chain(db, turn.segment_pk)
-    found = ((part, ledger.find_event(db, chain, part.event_hash)) for part in parts)
-    return [part for part, event in found if event is None or event[2] != part.sha256]
+    given = list(parts)
+    found = ledger.find_events(db, chain, (part.event_hash for part in given))
+    return [part for part in given if part.event_hash not in found or found[part.event_hash][2] != part.sha256]
 
 
 def _prepared(scope: Scope, sealed: SealedPart) -> Prepared:
@@ -143,7 +146,8 @@ def stage_bytes(scope: Scope, parts: Iterable[SealedPart]) -> None:
     """
     Write large bytes ahead of their seal, at most 4 MiB a transaction, so that no other writer waits for 50 MB.
 
-    Idempotent: bytes are kept once by (scope, digest); pieces that are there stay. A crash leaves pieces that nothing names.
+    Idempotent: bytes are kept once by (scope, digest); pieces that are there stay. A crash leaves pieces that nothing
+    names.
     """
     for blob in _blobs_of(parts):
         if len(blob.data) <= IN_SEAL_BYTES:
@@ -152,42 +156,40 @@ def stage_bytes(scope: Scope, parts: Iterable[SealedPart]) -> None:
         step = STAGE_BYTES // PIECE_BYTES
         for first in range(0, pieces, step):
             with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-                found = ledger.find_blob(db, scope.pk, blob.sha256)
+                found = payloads.find_blob(db, scope.pk, blob.sha256)
                 if found is not None and found[1]:
                     break
-                pk = found[0] if found else ledger.create_blob(db, scope.pk, blob.sha256, len(blob.data))
-                ledger.write_pieces(db, pk, blob.data, first, min(step, pieces - first))
+                pk = found[0] if found else payloads.create_blob(db, scope.pk, blob.sha256, len(blob.data))
+                payloads.write_pieces(db, pk, blob.data, first, min(step, pieces - first))
                 if first + step >= pieces:
-                    ledger.complete_blob(db, pk)
+                    payloads.complete_blob(db, pk)
 
 
 def _blobs_of(parts: Iterable[SealedPart]) -> list[BlobRef]:
     blobs: list[BlobRef] = []
     for part in parts:
-        if ledger.needs_blob(len(part.payload)):
+        if payloads.needs_blob(len(part.payload)):
             blobs.append(BlobRef(hashlib.sha256(part.payload).digest(), part.payload))
         blobs.extend(part.blobs)
     return blobs
 
 
 def _keep(db: Connection, scope: Scope, blob: BlobRef) -> int:
-    found = ledger.find_blob(db, scope.pk, blob.sha256)
+    found = payloads.find_blob(db, scope.pk, blob.sha256)
     if found is not None and found[1]:
         return found[0]
-    pk = found[0] if found else ledger.create_blob(db, scope.pk, blob.sha256, len(blob.data))
-    ledger.write_pieces(db, pk, blob.data, 0, -(-len(blob.data) // PIECE_BYTES))
-    ledger.complete_blob(db, pk)
+    pk = found[0] if found else payloads.create_blob(db, scope.pk, blob.sha256, len(blob.data))
+    payloads.write_pieces(db, pk, blob.data, 0, -(-len(blob.data) // PIECE_BYTES))
+    payloads.complete_blob(db, pk)
     return pk
 
 
-def seal(
-    landing: Landing, turn: TurnRow, session_id: str, generation: int, prepared: Sequence[Prepared]
-) -> Sealed:
+def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prepared: Sequence[Prepared]) -> Sealed:
     """
     Seal prepared parts into a turn, inside the caller's transaction.
 
-    What is sealed already is answered with its refs. Redelivered calls and results of one turn are known by their call id,
-    other parts by their message's key, else by their place.
+    What is sealed already is answered with its refs. Redelivered calls and results of one turn are known by their call
+    id, other parts by their message's key, else by their place.
 
     Raises:
         RevisionConflict: the same event key and revision with other content.
@@ -197,12 +199,13 @@ def seal(
     db, scope = landing.db, landing.scope
     tree = session_tree(scope, db, turn.segment_pk)
     chain = tree.chain
-    seq = ledger.segment_length(db, turn.segment_pk, chain.own.base_length)
+    seq = registry.segment_length(db, turn.segment_pk, chain.own.base_length)
     refs: list[str] = []
     new: list[tuple[int, Prepared, int]] = []
+    events = ledger.find_events(db, chain, (part.sealed.event_hash for part in prepared))
     for part in prepared:
         sealed = part.sealed
-        found = ledger.find_event(db, chain, sealed.event_hash)
+        found = events.get(sealed.event_hash)
         if found is not None:
             _check_same(sealed, *found)
             refs.append(session_ref(session_id, generation, found[0] & KEY_MASK))
@@ -212,7 +215,7 @@ def seal(
         at = landing.at if sealed.at is None else microseconds(sealed.at)
         offset = 0 if sealed.at is None else utc_offset_seconds(sealed.at)
         blob = None
-        if ledger.needs_blob(len(sealed.payload)):
+        if payloads.needs_blob(len(sealed.payload)):
             blob = _keep(db, scope, BlobRef(hashlib.sha256(sealed.payload).digest(), sealed.payload))
         paired = None
         if sealed.kind == "tool_result" and sealed.call_id is not None:
@@ -229,12 +232,13 @@ def seal(
             leaf_format=scope.row.leaf_format,
         )
         if sealed.blobs:
-            ledger.link_blobs(db, key, [_keep(db, scope, image) for image in sealed.blobs])
+            payloads.link_blobs(db, key, [_keep(db, scope, image) for image in sealed.blobs])
         ledger.insert_event(db, turn.segment_pk, sealed.event_hash, sealed.revision, key)
+        events[sealed.event_hash] = key, sealed.revision, sealed.sha256
         verbatim = None
         if sealed.leaf is not None and sealed.leaf_escaped is not None:
             verbatim = Node(Span(seq, 1), 0, "verbatim", sealed.leaf, sealed.leaf_escaped, 0, 0, at, at)
-        landing.leaf_sealed(tree, seq, key, verbatim)
+        landing.leaf_sealed(tree, seq, verbatim)
         refs.append(session_ref(session_id, generation, seq))
         new.append((key, part, at))
         seq += 1
@@ -302,6 +306,7 @@ def seal_next(
     session_id: str,
     generation: int,
     make: Callable[[int], Sequence[Sequence[SealedPart]]],
+    guess: int | None,
 ) -> SealedNext:
     """
     Seal messages as the next ones of a turn, in one transaction.
@@ -309,14 +314,21 @@ def seal_next(
     Args:
         make: the messages' parts, from the ordinal of the first. It is called again if another writer took that place
             meanwhile, so that hashing and words stay outside the transaction.
+        guess: what the caller believes to be the next ordinal, from its last seal; None: it does not know. Where the
+            guess is right, which the transaction itself checks, nothing is read before it.
     """
     while True:
-        with scope.store.read() as db:
-            turn = _turn(db, turn_pk)
-            first = turns.last_message_ordinal(db, turn_pk) + 1
+        if guess is None:
+            with scope.store.read() as db:
+                turn = _turn(db, turn_pk)
+                first = turns.last_message_ordinal(db, turn_pk) + 1
+                messages = make(first)
+                parts = [part for message in messages for part in message]
+                new = unsealed(scope, db, turn, parts)
+        else:
+            first, guess = guess, None
             messages = make(first)
-            parts = [part for message in messages for part in message]
-            new = unsealed(scope, db, turn, parts)
+            new = parts = [part for message in messages for part in message]
         prepared = _with_words_of_new(scope, parts, new)
         stage_bytes(scope, new)
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
@@ -330,17 +342,14 @@ def seal_next(
         return SealedNext(sealed, tuple(range(first, first + len(messages))))
 
 
-def seal_at(
-    scope: Scope, turn_pk: int, session_id: str, generation: int, parts: Sequence[SealedPart]
-) -> Sealed:
+def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts: Sequence[SealedPart]) -> Sealed:
     """Seal parts that say themselves where they belong, in one transaction; none, if all of them are there."""
     with scope.store.read() as db:
         turn = _turn(db, turn_pk)
         new = unsealed(scope, db, turn, parts)
         if not new:
-            chain = scope.chain(db, turn.segment_pk)
-            found = [ledger.find_event(db, chain, part.event_hash) for part in parts]
-            known = [event[0] for event in found if event is not None]
+            found = ledger.find_events(db, scope.chain(db, turn.segment_pk), (part.event_hash for part in parts))
+            known = [found[part.event_hash][0] for part in parts]
             return Sealed(tuple(session_ref(session_id, generation, key & KEY_MASK) for key in known), 0)
     prepared = _with_words_of_new(scope, parts, new)
     stage_bytes(scope, new)

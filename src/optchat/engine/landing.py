@@ -4,16 +4,16 @@ Landing: what follows, in the same transaction, when a leaf is sealed, a node is
 Decides: nothing that core does not: it walks from what landed to what that makes possible, until nothing more follows.
 Refuses to know: models, and who called.
 
-One cascade serves every use case. A sealed record makes its leaf and the merges that it completes due; children that fit
-together join at once, others become jobs; a landed node wakes exactly the jobs that named it; a finished turn whose cover is
-durable and fits is published at once, and wakes the next turn's publication; views advance last, one plan a tree. The rows
-written here are the outbox: there is no moment in which a crash could lose work.
+One cascade serves every use case. A sealed record makes its leaf and the merges that it completes due; children that
+fit together join at once, others become jobs; a landed node wakes exactly the jobs that named it; a finished turn whose
+cover is durable and fits is published at once, and wakes the next turn's publication; views advance last, one plan a
+tree. The rows written here are the outbox: there is no moment in which a crash could lose work.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 
 from attrs import define, evolve, field
 
@@ -26,7 +26,7 @@ from optchat.core.views import Frontier, FrontierChange, FrontierState, plan_app
 from optchat.core.words import words_of
 from optchat.engine.handle import HeldFrontier, Scope
 from optchat.engine.trees import SessionTree, Tree, session_tree, shared_tree, tree_of_key
-from optchat.store import forest, ledger, publications, queue, scopes, search, turns
+from optchat.store import forest, publications, queue, registry, scopes, search, turns
 from optchat.store.queue import JobRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
@@ -34,29 +34,43 @@ from optchat.store.turns import TurnRow
 
 @define
 class Landing:
-    """One transaction's cascade. Feed it, then call :meth:`finish` once, and :meth:`after_commit` when it is durable."""
+    """
+    One transaction's cascade. Feed it, then call :meth:`finish` once, and :meth:`after_commit` when it is
+    durable.
+    """
 
     scope: Scope
     db: Connection
     at: int
-    _landed: deque[int] = field(factory=deque)
-    _session_spans: dict[int, list[Span]] = field(factory=dict)  # by segment: the landings that its view must hear of
-    _published: list[Span] = field(factory=list)
-    _shared_spans: list[Span] = field(factory=list)
-    _recipes: dict[Recipe, int] = field(factory=dict)
-    _applied: list[tuple[int, int, Frontier, FrontierChange]] = field(factory=list)
+    _landed: deque[int] = field(factory=deque[int])
+    _session_spans: dict[int, list[Span]] = field(
+        factory=dict[int, list[Span]]
+    )  # by segment: the landings that its view must hear of
+    _published: list[Span] = field(factory=list[Span])
+    _shared_spans: list[Span] = field(factory=list[Span])
+    _recipes: dict[Recipe, int] = field(factory=dict[Recipe, int])
+    _made: Counter[int] = field(factory=Counter[int])  # by recipe: how many nodes this transaction inserted
+    _nodes: dict[int, Node | None] = field(factory=dict[int, Node | None])  # by key: made or read; None: not there
+    _segments: dict[int, tuple[int, int] | None] = field(factory=dict[int, tuple[int, int] | None])  # by tree
+    _applied: list[tuple[int, int, Frontier, FrontierChange]] = field(
+        factory=list[tuple[int, int, Frontier, FrontierChange]]
+    )
     _visible: bool = False  # whether a later pin may see something new
     _made_jobs: bool = False
     _born: int | None = None
 
-    # ---- what use cases feed it ------------------------------------------------------------------------------------------
+    # ---- what use cases feed it --------------------------------------------------------------------------------------
 
-    def leaf_sealed(self, tree: SessionTree, seq: int, record_key: int, verbatim: Node | None) -> None:
-        """A record was sealed: its leaf is durable if it is verbatim, else due; the merges that it completes are due."""
+    def leaf_sealed(self, tree: SessionTree, seq: int, verbatim: Node | None) -> None:
+        """
+        A record was sealed: its leaf is durable if it is verbatim, else due; the merges that it completes are
+        due.
+        """
+        own = tree.chain.own.tree
+        key = node_key(own, Span(seq, 1))
+        self._nodes[key] = verbatim
         if verbatim is None:
-            own = tree.chain.own.tree
             admitted = queue.admitted_in_tree(self.db, own) < self.scope.policy.leaf_window
-            key = node_key(own, Span(seq, 1))
             queue.add_job(
                 self.db,
                 scope_pk=self.scope.pk,
@@ -68,15 +82,19 @@ class Landing:
                 admitted=admitted,
             )
             self._made_jobs = True
-        self._merges_due(tree, seq, {} if verbatim is None else {Span(seq, 1): verbatim})
+        self._merges_due(tree, seq)
 
     def leaf_landed(self, key: int) -> None:
         """A summarised node was inserted under a job's fence: whatever waited for it goes on."""
+        self._nodes.pop(key, None)
         self._landed.append(key)
 
     def insert(self, key: int, node: Node, recipe: Recipe, inputs: bytes) -> None:
         """Insert a node and let what it makes possible follow."""
-        forest.insert_node(self.db, key, node, self._recipe(recipe), inputs, self._birth())
+        made_by = self._recipe(recipe)
+        forest.insert_node(self.db, key, node, made_by, inputs, self._birth())
+        self._made[made_by] += 1
+        self._nodes[key] = node
         if recipe.kind == "summary":
             self._index_node(key, node)
             self._visible = True
@@ -85,21 +103,29 @@ class Landing:
     def turn_ended(self, turn: TurnRow) -> None:
         """A turn has its outcome: its records join the session's view, and its publication is due."""
         assert turn.end_seq is not None, "an ended turn has an end"
-        ledger.set_ended_length(self.db, turn.segment_pk, turn.end_seq)
+        registry.set_ended_length(self.db, turn.segment_pk, turn.end_seq)
+        self._segments.clear()
         self._session_spans.setdefault(turn.segment_pk, [])
-        session, _number = ledger.session_of_generation(self.db, turn.generation_pk)
+        session, _number = registry.session_of_generation(self.db, turn.generation_pk)
         if session.isolated or session.state == "revoked" or turn.inherited or turn.end_seq == turn.start_seq:
             return
         tree = session_tree(self.scope, self.db, turn.segment_pk)
         cover = exact_cover(turn.start_seq, turn.end_seq)
-        durable = tree.sizes(self.db, cover)
+        durable = self._known(tree, cover)
         needs = [tree.key(span) for span in cover if span not in durable]
         before = turns.turn_before(self.db, turn)
-        if before is not None and before.publication_key is None and not before.inherited and before.end_seq != before.start_seq:
+        if (
+            before is not None
+            and before.publication_key is None
+            and not before.inherited
+            and before.end_seq != before.start_seq
+        ):
             needs.append(before.turn_pk)  # tree 0: publications of one generation are made in turn order
         if not needs and self._publish_if_it_fits(turn):
             return
-        queue.add_job(self.db, scope_pk=self.scope.pk, kind="publication", subject=turn.turn_pk, needs=needs, at=self.at)
+        queue.add_job(
+            self.db, scope_pk=self.scope.pk, kind="publication", subject=turn.turn_pk, needs=needs, at=self.at
+        )
         self._made_jobs = True
 
     def now_visible(self) -> None:
@@ -112,7 +138,8 @@ class Landing:
 
     def publish(self, turn: TurnRow, leaf: Callable[[int], Node], recipe: Recipe, inputs: bytes) -> int:
         """
-        Make a turn's publication visible: its number, row, shared leaf, view and search visibility, in this transaction.
+        Make a turn's publication visible: its number, row, shared leaf, view and search visibility, in this
+        transaction.
 
         Args:
             leaf: the publication's leaf, from its number.
@@ -144,18 +171,28 @@ class Landing:
         self.insert(shared_tree(self.scope).key(node.span), node, recipe, inputs)
         self._published.append(node.span)
         self._visible = True
-        self._merges_due(shared_tree(self.scope), number, {node.span: node})
+        self._merges_due(shared_tree(self.scope), number)
         self._landed.append(turn.turn_pk)
         return number
 
     def finish(self) -> None:
-        """Follow what landed until nothing more follows, advance the views, and move the clock if a pin may see more."""
+        """
+        Follow what landed until nothing more follows, advance the views, and move the clock if a pin may see
+        more.
+        """
         while self._landed:
-            self._follow(self._landed.popleft())
+            landed = [*self._landed]
+            self._landed.clear()
+            # Nobody begins to wait for what has landed, so that one look finds all who wait for any of these.
+            awaited = queue.awaited(self.db, landed)
+            for key in landed:
+                self._follow(key, key in awaited)
         for segment in list(self._session_spans):
             self._advance_session(segment)
         if self._published or self._shared_spans:
             self._advance_shared()
+        for recipe, count in self._made.items():
+            forest.count_nodes(self.db, recipe, count)
         if self._visible:
             scopes.tick(self.db, self.scope.pk, self.at)
 
@@ -164,10 +201,12 @@ class Landing:
         for tree, revision, frontier, change in self._applied:
             frontier.apply(change)
             self.scope.caches.frontiers.put(tree, HeldFrontier(revision, frontier))
+        for recipe, recipe_pk in self._recipes.items():
+            self.scope.caches.recipes.put((self.scope.pk, recipe), recipe_pk)
         if self._made_jobs:
             self.scope.wake()
 
-    # ---- the cascade ---------------------------------------------------------------------------------------------------
+    # ---- the cascade -------------------------------------------------------------------------------------------------
 
     def _birth(self) -> int:
         if self._born is None:
@@ -175,35 +214,49 @@ class Landing:
         return self._born
 
     def _recipe(self, recipe: Recipe) -> int:
-        if recipe not in self._recipes:
-            self._recipes[recipe] = forest.intern_recipe(self.db, self.scope.pk, recipe)
-        return self._recipes[recipe]
+        found = self._recipes.get(recipe) or self.scope.caches.recipes.get((self.scope.pk, recipe))
+        if found is None:
+            found = self._recipes[recipe] = forest.intern_recipe(self.db, self.scope.pk, recipe)
+        return found
 
-    def _merges_due(self, tree: Tree, leaf: int, known: dict[Span, Node]) -> None:
+    def _known(self, tree: Tree, spans: Iterable[Span]) -> dict[Span, Node]:
+        """Nodes of a tree. What this transaction made, read or missed is not read again: a batch asks for little else."""
+        keys = {tree.key(span): span for span in spans}
+        unread = [span for key, span in keys.items() if key not in self._nodes]
+        if unread:
+            read = tree.nodes(self.db, unread)
+            for span in unread:
+                self._nodes[tree.key(span)] = read.get(span)
+        found = ((span, self._nodes[key]) for key, span in keys.items())
+        return {span: node for span, node in found if node is not None}
+
+    def _merges_due(self, tree: Tree, leaf: int) -> None:
         """The inner nodes that a new leaf completes: joined, or as jobs that name what they still need."""
         for span in completed_by(leaf):
-            children = span.children
-            missing = [child for child in children if child not in known]
-            known |= tree.nodes(self.db, missing)
-            if all(child in known for child in children):
-                node = joined(known[children[0]], known[children[1]], self.scope.row.node_bytes)
+            known = self._known(tree, span.children)
+            if len(known) == len(span.children):
+                left, right = (known[child] for child in span.children)
+                node = joined(left, right, self.scope.row.node_bytes)
                 if node is not None:
-                    self._join(tree, span, known[children[0]], known[children[1]], node)
-                    known[span] = node
+                    self._join(tree, span, left, right, node)
                     continue
-            needs = [tree.key(child) for child in children if child not in known]
-            queue.add_job(self.db, scope_pk=self.scope.pk, kind="merge", subject=tree.key(span), needs=needs, at=self.at)
+            needs = [tree.key(child) for child in span.children if child not in known]
+            queue.add_job(
+                self.db, scope_pk=self.scope.pk, kind="merge", subject=tree.key(span), needs=needs, at=self.at
+            )
+            self._nodes[tree.key(span)] = None
             self._made_jobs = True
 
     def _join(self, tree: Tree, span: Span, left: Node, right: Node, node: Node) -> None:
         self.insert(tree.key(span), evolve(node, span=span), JOIN, children_sha256(tree, (left, right)))
 
-    def _follow(self, key: int) -> None:
+    def _follow(self, key: int, awaited: bool) -> None:
         """One landed node (or published turn): note it for its view, and wake whoever named it."""
         if owner_of(key):
             self._note_for_view(key)
-        for job in queue.wake(self.db, key):
-            self._woken(job)
+        if awaited:
+            for job in queue.wake(self.db, key):
+                self._woken(job)
 
     def _note_for_view(self, key: int) -> None:
         tree_pk, span = owner_of(key), span_of_post_order(ordinal_of(key))
@@ -211,10 +264,16 @@ class Landing:
             if span.count > 1:
                 self._shared_spans.append(span)
             return
-        segment = ledger.segment_of_tree(self.db, tree_pk)
+        segment = self._segment(tree_pk)
         if segment is not None and span.end <= segment[1]:  # above it lies the open turn, which no view covers yet
             for concerned in (segment[0], *resting_segments(self.db, segment[0], span.end)):
                 self._session_spans.setdefault(concerned, []).append(span)
+
+    def _segment(self, tree_pk: int) -> tuple[int, int] | None:
+        """(segment_pk, ended_length) of a session's tree."""
+        if tree_pk not in self._segments:
+            self._segments[tree_pk] = registry.segment_of_tree(self.db, tree_pk)
+        return self._segments[tree_pk]
 
     def _woken(self, job: JobRow) -> None:
         self._made_jobs = True
@@ -222,7 +281,7 @@ class Landing:
             tree = tree_of_key(self.scope, self.db, job.subject)
             span = span_of_post_order(ordinal_of(job.subject))
             if span.count > 1:
-                children = tree.nodes(self.db, span.children)
+                children = self._known(tree, span.children)
                 left, right = (children[child] for child in span.children)
                 node = joined(left, right, self.scope.row.node_bytes)
                 if node is not None:
@@ -239,7 +298,7 @@ class Landing:
     def _publish_if_it_fits(self, turn: TurnRow) -> bool:
         finished = finished_turn(turn)
         tree = session_tree(self.scope, self.db, turn.segment_pk)
-        cover = tree.nodes(self.db, finished.cover)
+        cover = self._known(tree, finished.cover)
         nodes = [cover[span] for span in finished.cover]
         if rules.publication_leaf(0, finished, nodes, self.scope.row.node_bytes) is None:
             return False
@@ -260,7 +319,7 @@ class Landing:
         if tree_pk == self.scope.row.shared_tree:
             visible = node.span.end - 1
         else:
-            segment = ledger.segment_of_tree(self.db, tree_pk)
+            segment = self._segment(tree_pk)
             if segment is None:
                 return  # a page's summary is a step on the way to a leaf, and never shown
             visible = self._node_visible(segment[0], node.span)
@@ -288,7 +347,7 @@ class Landing:
 
     def _node_visible(self, segment_pk: int, span: Span) -> int | None:
         """The publication that makes a session's node foreign-visible, if its records are all published already."""
-        generation = ledger.generation_of_segment(self.db, segment_pk)
+        generation = registry.generation_of_segment(self.db, segment_pk)
         if generation is None:
             return None
         first = publications.first_published_start(self.db, generation[0])
@@ -297,13 +356,13 @@ class Landing:
         turn = turns.turn_at(self.db, segment_pk, span.end - 1)
         return None if turn is None or turn.publication_key is None else ordinal_of(turn.publication_key)
 
-    # ---- views ---------------------------------------------------------------------------------------------------------
+    # ---- views -------------------------------------------------------------------------------------------------------
 
     def _advance_session(self, segment_pk: int) -> None:
         """Append the leaves of ended turns that are durable without a gap, and merge what may merge."""
         tree = session_tree(self.scope, self.db, segment_pk)
         own = tree.chain.own
-        stored = ledger.segment_of_tree(self.db, own.tree)
+        stored = registry.segment_of_tree(self.db, own.tree)
         assert stored is not None, "the segment's own tree"
         view = forest.load_view(self.db, own.tree)
         wanted = [Span(seq, 1) for seq in range(view.length, stored[1])]
@@ -346,19 +405,28 @@ class Landing:
         return restore_frontier(self.scope, self.db, tree, FrontierState(view.levels, view.shrinking))
 
     def _known_parents(self, tree: Tree, frontier: Frontier, length: int, appended: int) -> dict[Span, int]:
-        """The durable inner nodes that a frontier has not heard of: over appended leaves, and those that just landed."""
+        """
+        The durable inner nodes that a frontier has not heard of: over appended leaves, and those that just
+        landed.
+        """
         spans = {span for leaf in range(length, length + appended) for span in completed_by(leaf)}
         landed = self._session_spans[tree.chain.own.segment] if isinstance(tree, SessionTree) else self._shared_spans
         spans.update(span for span in landed if span.count > 1 and span.end <= length + appended)
         unknown = [span for span in spans if frontier.size(span) is None]
-        return {span: tree.line_bytes(span, size) for span, size in tree.sizes(self.db, unknown).items()} if unknown else {}
+        return (
+            {span: tree.line_bytes(span, size) for span, size in tree.sizes(self.db, unknown).items()}
+            if unknown
+            else {}
+        )
 
 
 def restore_frontier(scope: Scope, db: Connection, tree: Tree, state: FrontierState) -> Frontier:
     """Build the working structure of a stored frontier: its lines' sizes and those of every durable ancestor."""
     spans = state.spans
     sizes = tree.sizes(db, {*spans, *ancestors_within(spans)})
-    return Frontier.restore(state, {span: tree.line_bytes(span, size) for span, size in sizes.items()}, scope.view_policy)
+    return Frontier.restore(
+        state, {span: tree.line_bytes(span, size) for span, size in sizes.items()}, scope.view_policy
+    )
 
 
 def ancestors_within(spans: tuple[Span, ...]) -> set[Span]:
@@ -375,11 +443,14 @@ def ancestors_within(spans: tuple[Span, ...]) -> set[Span]:
 
 
 def resting_segments(db: Connection, segment_pk: int, end: int) -> list[int]:
-    """The segments that rest on at least the first ``end`` records of a segment, at any depth: their views use its nodes."""
+    """
+    The segments that rest on at least the first ``end`` records of a segment, at any depth: their views use its
+    nodes.
+    """
     found: list[int] = []
     waiting = [segment_pk]
     while waiting:
-        for child in ledger.segments_on(db, waiting.pop(), end):
+        for child in registry.segments_on(db, waiting.pop(), end):
             found.append(child)
             waiting.append(child)
     return found

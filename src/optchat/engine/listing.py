@@ -16,9 +16,9 @@ from optchat.core.refs import KEY_BITS, Span
 from optchat.core.retrieval import Page, SessionInfo, TurnInfo
 from optchat.engine.reading import turn_info
 from optchat.engine.sights import Reading, SessionTarget, may_see
-from optchat.store import ledger, publications, scopes, turns
-from optchat.store.ledger import SessionRow, moment_of
-from optchat.store.rows import Connection
+from optchat.store import ledger, publications, registry, scopes, turns
+from optchat.store.registry import SessionRow
+from optchat.store.rows import Connection, moment_of
 
 _MOST = 200
 _BATCH = 100
@@ -49,7 +49,7 @@ def sessions(reading: Reading, db: Connection, *, archived: bool, limit: int, cu
     at = max(0, _after(reading, cursor, digest))
     found: list[tuple[int, SessionInfo]] = []
     while len(found) <= limit:
-        batch = ledger.list_sessions(db, reading.scope.pk, after=at, limit=_BATCH, archived=archived)
+        batch = registry.list_sessions(db, reading.scope.pk, after=at, limit=_BATCH, archived=archived)
         if not batch:
             break
         for row in batch:
@@ -69,7 +69,7 @@ def session_info(reading: Reading, db: Connection, row: SessionRow) -> SessionIn
     chain = reading.scope.chain(db, row.segment_pk)
     own = reading.own
     if reading.sight.owner:
-        length = ledger.segment_length(db, row.segment_pk, chain.own.base_length)
+        length = registry.segment_length(db, row.segment_pk, chain.own.base_length)
         count = turns.count_turns(db, row.generation_pk)
     elif own is not None and own.session.session_pk == row.session_pk:
         length, count = own.end, turns.count_turns(db, row.generation_pk)
@@ -114,10 +114,10 @@ def turn_list(
 def find_report(reading: Reading, db: Connection, name: str) -> str | None:
     """The ref of the newest report of that name that this reader may see."""
     for record in ledger.reports_named(db, name, limit=_REPORT_CANDIDATES):
-        generation = ledger.generation_of_segment(db, owner_of(record.record_key))
+        generation = registry.generation_of_segment(db, owner_of(record.record_key))
         if generation is None:
             continue
-        session = ledger.session_by_pk(db, generation[1])
+        session = registry.session_by_pk(db, generation[1])
         if session.scope_pk != reading.scope.pk:
             continue
         chain = reading.scope.chain(db, owner_of(record.record_key))

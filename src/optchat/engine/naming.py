@@ -16,9 +16,8 @@ from optchat.core.lineage import ordinal_of, owner_of
 from optchat.core.messages import Outcome
 from optchat.core.refs import Span, publication_ref, session_ref, span_of_post_order
 from optchat.engine.handle import Scope
-from optchat.store import forest, ledger, publications, queue, turns
-from optchat.store.ledger import moment_of
-from optchat.store.rows import Connection
+from optchat.store import forest, publications, queue, registry, turns
+from optchat.store.rows import Connection, moment_of
 
 
 @frozen
@@ -35,17 +34,17 @@ def publication_names(scope: Scope, db: Connection, numbers: Iterable[int]) -> d
     sessions: dict[int, str] = {}
     for number, row in publications.load_publications(db, scope.pk, list(numbers)).items():
         if row.generation_pk not in sessions:
-            sessions[row.generation_pk] = ledger.session_of_generation(db, row.generation_pk)[0].session_id
+            sessions[row.generation_pk] = registry.session_of_generation(db, row.generation_pk)[0].session_id
         found[number] = PublicationName(sessions[row.generation_pk], row.outcome)
     return found
 
 
 def segment_ref(db: Connection, segment_pk: int, span: Span) -> str:
     """The canonical ref of a span of a segment."""
-    generation = ledger.generation_of_segment(db, segment_pk)
+    generation = registry.generation_of_segment(db, segment_pk)
     if generation is None:
         return str(span)  # a segment whose session is gone: only its children still name it
-    return session_ref(ledger.session_by_pk(db, generation[1]).session_id, generation[2], span.start, span.count)
+    return session_ref(registry.session_by_pk(db, generation[1]).session_id, generation[2], span.start, span.count)
 
 
 def node_ref(scope: Scope, db: Connection, key: int) -> str:
@@ -53,7 +52,7 @@ def node_ref(scope: Scope, db: Connection, key: int) -> str:
     tree_pk, span = owner_of(key), span_of_post_order(ordinal_of(key))
     if tree_pk == scope.row.shared_tree:
         return publication_ref(span.start, span.count)
-    segment = ledger.segment_of_tree(db, tree_pk)
+    segment = registry.segment_of_tree(db, tree_pk)
     if segment is not None:
         return segment_ref(db, segment[0], span)
     tree = forest.load_tree(db, tree_pk)
@@ -61,6 +60,7 @@ def node_ref(scope: Scope, db: Connection, key: int) -> str:
 
 
 def record_ref(db: Connection, record_key: int) -> str:
+    """The canonical ref of a record."""
     return segment_ref(db, owner_of(record_key), Span(ordinal_of(record_key), 1))
 
 

@@ -19,8 +19,8 @@ from optchat.engine.handle import Scope
 from optchat.engine.rendering import assemble, render
 from optchat.engine.sights import snapshot_of
 from optchat.engine.turns import descriptor_of
-from optchat.store import ledger, scopes
-from optchat.store.ledger import SessionRow
+from optchat.store import registry, scopes
+from optchat.store.registry import SessionRow
 
 M = TypeVar("M")
 _NO_TURN = 0  # no row bears this key: the descriptor is a value here, never stored
@@ -37,9 +37,9 @@ def preview(
     """The next turn's context under a budget, over the records of ended turns."""
     active_tokens = sum(adapter.count(native, tokenizer) for native in active)
     with scope.store.read() as db:
-        current = ledger.session_by_pk(db, session.session_pk)
+        current = registry.session_by_pk(db, session.session_pk)
         moment = scopes.current_moment(db, scope.pk)
-        stored = ledger.segment_of_tree(db, scope.chain(db, current.segment_pk).own.tree)
+        stored = registry.segment_of_tree(db, scope.chain(db, current.segment_pk).own.tree)
         end = 0 if stored is None else stored[1]
         descriptor = descriptor_of(scope, db, current, _NO_TURN, moment, end)
         snapshot = snapshot_of(moment)

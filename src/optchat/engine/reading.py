@@ -4,7 +4,8 @@ Reading (§ 8): zoom, date, source, view.
 Decides: nothing that core does not: it resolves a ref under a reader's sight and returns what lies there.
 Refuses to know: who the reader is beyond its sight.
 
-Each function is called inside one read transaction, with a reading whose marks were loaded in it. No row is fetched after it.
+Each function is called inside one read transaction, with a reading whose marks were loaded in it. No row is fetched
+after it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from optchat.core.ports import Tokenizer
 from optchat.core.projection import plan_view_at, project
 from optchat.core.records import decode_part, to_text
 from optchat.core.refs import KEY_MASK, Span, exact_cover, publication_ref, session_ref
-from optchat.core.render import outcome_label, publication_label
-from optchat.core.render import line as rendered_line
+from optchat.core.render import line as rendered_line, outcome_label, publication_label
 from optchat.core.retrieval import Dates, Line, SourceRecord, TurnInfo, View, ZoomResult
 from optchat.core.tools import MAX_DEPTH
 from optchat.core.tree import Node
@@ -31,14 +31,15 @@ from optchat.engine.landing import ancestors_within
 from optchat.engine.naming import PublicationName, publication_names
 from optchat.engine.sights import Reading, SessionTarget, SharedTarget, may_see, resolve, unknown
 from optchat.engine.trees import SessionTree, Tree, durable_cover, shared_tree
-from optchat.store import forest, ledger, publications, scopes, turns
-from optchat.store.ledger import RecordRow, moment_of
+from optchat.store import forest, ledger, payloads, publications, registry, scopes, turns
+from optchat.store.ledger import RecordRow
 from optchat.store.publications import PublicationRow
-from optchat.store.rows import Connection
+from optchat.store.rows import Connection, moment_of
 from optchat.store.turns import TurnRow
 
 Recall = Callable[[Connection, int, bytes], str | None]
-"""Renders a memory tool's answer again: from the turn's key and the hash of its text; None where it cannot be had any more."""
+"""Renders a memory tool's answer again: from the turn's key and the hash of its text; None where it cannot be had any
+more."""
 
 REQUEST_CHARACTERS = 200
 
@@ -56,18 +57,21 @@ def zoom(
     most: int | None = None,
 ) -> ZoomResult:
     """
-    Open a ref: a node into its children ``depth`` levels down, a publication into its cover, a record into a page of its bytes.
+    Open a ref: a node into its children ``depth`` levels down, a publication into its cover, a record into a page of
+    its bytes.
 
     Args:
         most: at most that many lines, or bytes of text: for answers that must not pass a size.
     """
     if not 1 <= depth <= MAX_DEPTH:
-        raise BadArgument(f"depth is a number of levels from 1 to {MAX_DEPTH}; open the lines that you get, to go deeper")
+        raise BadArgument(
+            f"depth is a number of levels from 1 to {MAX_DEPTH}; open the lines that you get, to go deeper"
+        )
     if max_tokens is not None and max_tokens < 1:
         raise BadArgument("max_tokens must be at least 1; leave it out for a whole page")
     target = resolve(reading, db, ref)
     digest = query_digest("zoom", target.ref, depth)
-    offset = _offset(reading, db, cursor, digest)
+    offset = _offset(reading, cursor, digest)
     if isinstance(target, SessionTarget) and target.span.count == 1:
         return _record_page(reading, db, target, offset, digest, max_tokens, tokenizer, recall, most)
     if isinstance(target, SessionTarget):
@@ -80,7 +84,7 @@ def zoom(
     return _publication_page(reading, db, target, target.publication, offset, digest, max_tokens, tokenizer, most)
 
 
-def _offset(reading: Reading, db: Connection, cursor: str | None, digest: str) -> int:
+def _offset(reading: Reading, cursor: str | None, digest: str) -> int:
     if cursor is None:
         return 0
     read = read_cursor(cursor, digest)
@@ -97,7 +101,7 @@ def spans_below(span: Span, depth: int) -> tuple[Span, ...]:
     return tuple(Span.at(level, index) for index in range(span.start >> level, span.end >> level))
 
 
-# ---- lines ---------------------------------------------------------------------------------------------------------------
+# ---- lines -----------------------------------------------------------------------------------------------------------
 
 
 def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans: Sequence[Span]) -> list[Line]:
@@ -111,7 +115,11 @@ def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans
         if node is None:
             lines.append(Line(ref, "stand_in", "[not summarised yet]", None, None, first, last, 0))
             continue
-        lines.append(Line(ref, node.kind, node.text, target.session.session_id if span.count == 1 else None, None, first, last, 0))
+        lines.append(
+            Line(
+                ref, node.kind, node.text, target.session.session_id if span.count == 1 else None, None, first, last, 0
+            )
+        )
     return lines
 
 
@@ -134,7 +142,9 @@ def shared_lines(reading: Reading, db: Connection, spans: Sequence[Span]) -> lis
     return [_shared_line(reading.scope, db, span, nodes.get(span), names) for span in spans]
 
 
-def _shared_line(scope: Scope, db: Connection, span: Span, node: Node | None, names: dict[int, PublicationName]) -> Line:
+def _shared_line(
+    scope: Scope, db: Connection, span: Span, node: Node | None, names: dict[int, PublicationName]
+) -> Line:
     ref = publication_ref(span.start, span.count)
     name = names.get(span.start) if span.count == 1 else None
     if node is None:
@@ -173,7 +183,6 @@ def _lines_page(
     most: int | None,
     *,
     turn: TurnInfo | None = None,
-    outcome: str | None = None,
 ) -> ZoomResult:
     rest = lines[offset:]
     if not rest and offset:
@@ -209,7 +218,7 @@ def _lines_page(
     )
 
 
-# ---- publications ----------------------------------------------------------------------------------------------------------
+# ---- publications ----------------------------------------------------------------------------------------------------
 
 
 def _publication_page(
@@ -227,12 +236,14 @@ def _publication_page(
     turn = turns.load_turn(db, publication.turn_pk)
     if turn is None:
         raise IntegrityError(f"{target.ref} has no turn; run verify() and restore a backup")
-    session, number = ledger.session_of_generation(db, turn.generation_pk)
+    session, number = registry.session_of_generation(db, turn.generation_pk)
     chain = reading.scope.chain(db, turn.segment_pk)
     cover = SessionTarget(session, number, turn.generation_pk, chain, Span(publication.start_seq, 1))
     lines = session_lines(reading, db, cover, publication_cover(publication))
     info = turn_info(reading, db, turn)
-    return _lines_page(reading, target.ref, "publication", lines, offset, digest, max_tokens, tokenizer, most, turn=info)
+    return _lines_page(
+        reading, target.ref, "publication", lines, offset, digest, max_tokens, tokenizer, most, turn=info
+    )
 
 
 def publication_cover(publication: PublicationRow) -> tuple[Span, ...]:
@@ -242,7 +253,7 @@ def publication_cover(publication: PublicationRow) -> tuple[Span, ...]:
 
 def turn_info(reading: Reading, db: Connection, turn: TurnRow) -> TurnInfo:
     """A turn as this reader may see it: its publication only if it lies under the reader's mark."""
-    session, number = ledger.session_of_generation(db, turn.generation_pk)
+    session, number = registry.session_of_generation(db, turn.generation_pk)
     chain = reading.scope.chain(db, turn.segment_pk)
     published: str | None = None
     if turn.publication_key is not None and ordinal_of(turn.publication_key) < reading.sight.publications:
@@ -268,14 +279,14 @@ def request_text(db: Connection, chain: Chain, turn: TurnRow) -> str:
     record = ledger.load_record(db, chain.record_key(turn.start_seq))
     if record is None or record.kind != "user":
         return ""
-    page = ledger.load_payload_page(db, record, 0, 4 * REQUEST_CHARACTERS + 4)
+    page = payloads.load_payload_page(db, record, 0, 4 * REQUEST_CHARACTERS + 4)
     return page.decode("utf-8", "replace")[:REQUEST_CHARACTERS].rstrip("\ufffd")
 
 
-# ---- records ---------------------------------------------------------------------------------------------------------------
+# ---- records ---------------------------------------------------------------------------------------------------------
 
 
-def _visible_record(reading: Reading, db: Connection, target: SessionTarget) -> RecordRow:
+def _visible_record(db: Connection, target: SessionTarget) -> RecordRow:
     record = ledger.load_record(db, target.chain.record_key(target.span.start))
     if record is None or record.state != 0:
         raise unknown(target.ref)
@@ -293,18 +304,20 @@ def _record_page(
     recall: Recall,
     most: int | None,
 ) -> ZoomResult:
-    record = _visible_record(reading, db, target)
+    record = _visible_record(db, target)
     size, page_bytes = record.payload_bytes, reading.scope.policy.page_bytes
     recalled: bytes | None = None
     if record.structure is not None and "retrieved" in record.structure:
         again = recall(db, record.turn_pk, bytes.fromhex(record.structure["retrieved"]))
-        recalled = (again or f"[{record.structure['memory']}; it can no longer be rendered]").encode("utf-8", "surrogatepass")
+        recalled = (again or f"[{record.structure['memory']}; it can no longer be rendered]").encode(
+            "utf-8", "surrogatepass"
+        )
         size = len(recalled)
     if offset > size:
         raise BadCursor("that cursor lies behind the last byte; ask again without one")
     wanted = min(page_bytes, max(4, most)) if most is not None else page_bytes
     data = (
-        ledger.load_payload_page(db, record, offset, wanted + 4)
+        payloads.load_payload_page(db, record, offset, wanted + 4)
         if recalled is None
         else recalled[offset : offset + wanted + 4]
     )
@@ -380,7 +393,7 @@ def _attachments(db: Connection, record: RecordRow) -> tuple[BlobPart, ...]:
     structure = record.structure or {}
     if structure.get("type") != "blob" and "content" not in structure:
         return ()
-    part = ledger.load_part(db, record)
+    part = payloads.load_part(db, record)
     content = part.content if isinstance(part, ToolResultPart) else (part,)
     return tuple(item for item in content if isinstance(item, BlobPart))
 
@@ -389,9 +402,11 @@ def source(reading: Reading, db: Connection, ref: str, recall: Recall) -> Source
     """The whole retained source of one record."""
     target = resolve(reading, db, ref)
     if not isinstance(target, SessionTarget) or target.span.count != 1:
-        raise UnknownRef(f"{target.ref} is not one record; zoom into it, and ask for the source of a session ref of count 1")
-    record = _visible_record(reading, db, target)
-    part = ledger.load_part(db, record)
+        raise UnknownRef(
+            f"{target.ref} is not one record; zoom into it, and ask for the source of a session ref of count 1"
+        )
+    record = _visible_record(db, target)
+    part = payloads.load_part(db, record)
     if record.structure is not None and "retrieved" in record.structure and isinstance(part, ToolResultPart):
         again = recall(db, record.turn_pk, bytes.fromhex(record.structure["retrieved"]))
         note = f"[{record.structure['memory']}; it can no longer be rendered]"
@@ -440,7 +455,7 @@ def date(reading: Reading, db: Connection, ref: str) -> Dates:
     )
 
 
-# ---- views -------------------------------------------------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------------------------------
 
 
 def shared_view(

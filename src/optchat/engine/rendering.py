@@ -1,13 +1,13 @@
 """
 Rendering (§ 6, § 7): from what a turn pinned to the blocks that a model is shown.
 
-Decides: nothing that core does not: it loads both views as the descriptor has them, lets core divide the budget and project,
-and writes down what was decided.
-Refuses to know: when to wait, and hosts beyond their codec.
+Decides: nothing that core does not: it loads both views as the descriptor has them, lets core divide the budget and
+project, and writes down what was decided. Refuses to know: when to wait, and hosts beyond their codec.
 
-The live views are never read. Each view starts from the descriptor's copy; own leaves that landed since are appended by the
-same plan that advances views. The first context of a turn writes one rendering row (insert or ignore, then read back), so
-that the bytes are the same in every process and after a restart; a further step is written only when a request no longer fits.
+The live views are never read. Each view starts from the descriptor's copy; own leaves that landed since are appended by
+the same plan that advances views. The first context of a turn writes one rendering row (insert or ignore, then read
+back), so that the bytes are the same in every process and after a restart; a further step is written only when a
+request no longer fits.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from optchat.engine.handle import Scope
 from optchat.engine.landing import ancestors_within, restore_frontier
 from optchat.engine.naming import PublicationName, load_failures, publication_names
 from optchat.engine.trees import SessionTree, Tree, durable_cover, shared_tree
-from optchat.store import ledger, queue
-from optchat.store.ledger import RecordRow, SessionRow, moment_of
-from optchat.store.rows import Connection
+from optchat.store import ledger, payloads, queue
+from optchat.store.ledger import RecordRow
+from optchat.store.registry import SessionRow
+from optchat.store.rows import Connection, moment_of
 from optchat.store.turns import DescriptorRow, RenderingRow
 
 M = TypeVar("M")
@@ -72,7 +73,7 @@ class Side:
     tokenizer: Tokenizer
     show: Callable[[Span, Node | None], ShownLine]
     missing: frozenset[Span] = frozenset()
-    _nodes: dict[Span, Node] = field(factory=dict)
+    _nodes: dict[Span, Node] = field(factory=dict[Span, Node])
     _complete: bool = False
 
     def load(self, spans: Iterable[Span]) -> None:
@@ -156,11 +157,10 @@ def render(
     available = available if cap is None else min(available, cap)
     if available == 0 and budget.instructions + active_tokens + budget.output + budget.reserve > budget.window:
         raise ContextTooLarge(
-            f"instructions, active transcript, output and reserve pass the window of {budget.window} tokens by themselves; "
+            f"instructions, active transcript, output and reserve pass the window of {budget.window} tokens by"
+            f" themselves; "
             "use a larger window, or shorten what is sent beside memory",
-            tokens=TokenUse(
-                budget.window, budget.instructions, budget.output, budget.reserve, active_tokens, {}, 0
-            ),
+            tokens=TokenUse(budget.window, budget.instructions, budget.output, budget.reserve, active_tokens, {}, 0),
         )
     if written is not None:
         made = maker.rendered(written, "rendered once for this turn")
@@ -177,7 +177,7 @@ def render(
     step = 0 if written is None else written.step + 1
     room = available
     for _ in range(_TRIES):
-        row = maker.choose(step, own, missing, shared, room, available, written)
+        row = maker.choose(step, own, missing, shared, room, available)
         made = maker.rendered(row, why)
         if made.tokens <= available:
             return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks))
@@ -200,9 +200,9 @@ class _Maker(Generic[M]):
     adapter: HostAdapter[M]
     snapshot_label: str
     _previous: list[Previous] | None = None
-    _sessions: dict[int, PublicationName] = field(factory=dict)
+    _sessions: dict[int, PublicationName] = field(factory=dict[int, PublicationName])
 
-    # ---- own view ------------------------------------------------------------------------------------------------------
+    # ---- own view ----------------------------------------------------------------------------------------------------
 
     @property
     def tree(self) -> SessionTree:
@@ -232,11 +232,12 @@ class _Maker(Generic[M]):
         landed = {span: tree.line_bytes(span, size) for span, size in tree.sizes(self.db, parents).items()}
         leaves = [tree.line_bytes(span, sizes[span]) for span in wanted[:durable]]
         spans = plan_appends(frontier, leaves, landed).state.spans if leaves else state.spans
-        # Past the first gap there is no frontier: the durable cover of the rest, and a line for each leaf that it lacks.
+        # Past the first gap there is no frontier: the durable cover of the rest, and a line for each leaf that it
+        # lacks.
         rest = durable_cover(self.db, tree, length + durable, end) if missing else ()
         return (*spans, *rest), frozenset(missing)
 
-    # ---- sides -----------------------------------------------------------------------------------------------------------
+    # ---- sides -------------------------------------------------------------------------------------------------------
 
     def own_side(self, spans: tuple[Span, ...], missing: frozenset[Span]) -> Side:
         def show(span: Span, node: Node | None) -> ShownLine:
@@ -260,15 +261,13 @@ class _Maker(Generic[M]):
                 label = publication_label(name.session_id, name.outcome)
             return ShownLine(ref, ref, label, node.text)
 
-        return Side(
-            self.scope, self.db, shared_tree(self.scope), spans, self.descriptor.clock, self.tokenizer, show
-        )
+        return Side(self.scope, self.db, shared_tree(self.scope), spans, self.descriptor.clock, self.tokenizer, show)
 
     def _name_publications(self, spans: Sequence[Span]) -> None:
         numbers = [span.start for span in spans if span.count == 1 and span.start not in self._sessions]
         self._sessions |= publication_names(self.scope, self.db, numbers)
 
-    # ---- the previous exchange -------------------------------------------------------------------------------------------
+    # ---- the previous exchange ---------------------------------------------------------------------------------------
 
     def previous(self) -> list[Previous]:
         """The last exchange's records, with the tokens of both ways to show each."""
@@ -291,7 +290,7 @@ class _Maker(Generic[M]):
             node = nodes.get(span)
             short = None if node is None else ShownLine(str(span), canonical, "", node.text)
             # A record over the limit can only be shown by its node: its text is not even read.
-            text = "" if record.payload_bytes > limit else ledger.load_leaf_text(self.db, record)
+            text = "" if record.payload_bytes > limit else payloads.load_leaf_text(self.db, record)
             full = ShownLine(str(span), canonical, "", text)
             fits = bool(text)
             found.append(
@@ -311,7 +310,8 @@ class _Maker(Generic[M]):
         """
         Which way each record of the previous exchange is shown within a room of tokens, and the tokens used.
 
-        The request comes first, then the answer's parts: what "do that" speaks of matters more than the last of many parts.
+        The request comes first, then the answer's parts: what "do that" speaks of matters more than the last of many
+        parts.
         """
         limit = self.descriptor.settings["previous_exchange_bytes"]
         ways: list[str] = []
@@ -328,7 +328,7 @@ class _Maker(Generic[M]):
                 ways.append("none")
         return tuple(ways), used
 
-    # ---- choosing ---------------------------------------------------------------------------------------------------------
+    # ---- choosing ----------------------------------------------------------------------------------------------------
 
     def choose(
         self,
@@ -338,11 +338,10 @@ class _Maker(Generic[M]):
         shared_spans: tuple[Span, ...],
         room: int,
         available: int,
-        written: RenderingRow | None,
     ) -> RenderingRow:
         """Divide a room of tokens between both views and the previous exchange."""
         own, shared = self.own_side(own_spans, missing), self.shared_side(shared_spans)
-        frame = self.frame_tokens(bool(shared_spans), bool(own_spans))
+        frame = self.frame_tokens()
         free = room - frame
         own_full, shared_full = own.total(own.spans), shared.total(shared.spans)
         previous_full = self._choose_previous(max(0, free))[1]
@@ -357,13 +356,16 @@ class _Maker(Generic[M]):
         own_target = free - shared_target
         if shared_least > shared_target or own_least > max(0, own_target) or free < 0:
             raise CoverTooLarge(
-                f"the coarsest cover takes {frame + shared_least + own_least} tokens and {max(0, available)} are left for memory; "
+                f"the coarsest cover takes {frame + shared_least + own_least} tokens and {max(0, available)} are left"
+                f" for memory; "
                 "use a larger window, or send less beside memory",
                 missing=[str(span) for span in missing],
                 since=moment_of(self.scope.now()),
             )
         # The previous exchange is detail; it never pushes the view below its least, and takes at most half of the rest.
-        ways, used = self._choose_previous(max(0, min(own_target - own_least, max(own_target - own_full, own_target // 2))))
+        ways, used = self._choose_previous(
+            max(0, min(own_target - own_least, max(own_target - own_full, own_target // 2)))
+        )
         chosen_own, _ = own.fit(own_target - used)
         chosen_shared, _ = shared.fit(shared_target)
         return RenderingRow(
@@ -378,13 +380,13 @@ class _Maker(Generic[M]):
             at=self.scope.now(),
         )
 
-    def frame_tokens(self, shared: bool, own: bool) -> int:
+    def frame_tokens(self) -> int:
         """What the blocks cost before their first line, as the host frames them."""
         blocks = self._blocks((), (), (), (), (), bool(self.previous()))
         natives = self.adapter.encode(blocks)
         return sum(self.adapter.count(native, self.tokenizer) for native in natives)
 
-    # ---- making ------------------------------------------------------------------------------------------------------------
+    # ---- making ------------------------------------------------------------------------------------------------------
 
     def rendered(self, row: RenderingRow, why: str) -> Rendered[M]:
         """The very bytes that a rendering row stands for."""
@@ -447,9 +449,7 @@ class _Maker(Generic[M]):
                     self.scope.row.name, self.snapshot_label, descriptor.publications, descriptor.pending, shared
                 )
             )
-        blocks.append(
-            assembly.session_block(session.session_id, session.generation, descriptor.own_end, missing, own)
-        )
+        blocks.append(assembly.session_block(session.session_id, session.generation, descriptor.own_end, missing, own))
         if with_previous:
             blocks.append(assembly.previous_exchange_block(session.session_id, requests, answers, previous))
         return tuple(blocks)

@@ -33,9 +33,9 @@ from optchat.core.snapshots import OwnRange, publication_visible
 from optchat.core.words import Phrase
 from optchat.engine.handle import microseconds
 from optchat.engine.sights import Reading, unknown
-from optchat.store import forest, ledger, publications, search as index
-from optchat.store.ledger import SessionRow, moment_of
-from optchat.store.rows import Connection
+from optchat.store import forest, payloads, publications, registry, search as index
+from optchat.store.registry import SessionRow
+from optchat.store.rows import Connection, moment_of
 from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
 
 MAX_CANDIDATES: Final = 800
@@ -145,12 +145,12 @@ def _session_ranges(reading: Reading, db: Connection, session_id: str) -> tuple[
 
     A session of which the reader may see nothing answers as an absent one.
     """
-    session = ledger.session_by_id(db, reading.scope.pk, session_id)
+    session = registry.session_by_id(db, reading.scope.pk, session_id)
     if session is None or not _may_see(reading, db, session):
         raise unknown(session_id)
     found: list[OwnRange] = []
     for number in range(session.generation + 1):
-        generation = ledger.generation_of(db, session.session_pk, number)
+        generation = registry.generation_of(db, session.session_pk, number)
         if generation is not None:
             found += reading.scope.chain(db, generation[1]).ranges(_ANYWHERE)
     return tuple(dict.fromkeys(found))
@@ -160,7 +160,7 @@ def _may_see(reading: Reading, db: Connection, session: SessionRow) -> bool:
     if reading.sight.owner or (reading.own is not None and reading.own.session.session_pk == session.session_pk):
         return True
     for number in range(session.generation + 1):
-        generation = ledger.generation_of(db, session.session_pk, number)
+        generation = registry.generation_of(db, session.session_pk, number)
         if generation is not None and publications.published_range(db, generation[0], reading.sight) is not None:
             return True
     return False
@@ -244,39 +244,32 @@ def _ranked(asked: _Search) -> list[DocumentRow]:
     if not scored:
         return []
     rows: dict[int, CandidateRow] = {}
-    for drawn in _drawn(groups, counts, [len(words) + i for i, term in enumerate(phrases) if term.quoted]):
+    for drawn in _drawn(groups, counts, [len(words) + i for i, term in enumerate(phrases) if asked.query.leads(term)]):
         room = MAX_CANDIDATES - len(rows)
         if room <= 0:
             break
-        for row in index.find_candidates(
+        for candidate in index.find_candidates(
             asked.db, sight, drawn, [groups[place] for place in scored], asked.wanted, below=asked.ceiling, limit=room
         ):
-            rows[row.document.key] = row
+            rows[candidate.document.key] = candidate
     split = sum(place < len(words) for place in scored)
     ranked = rank(
         [
-            Candidate(
-                key,
-                row.document.kind,
-                row.document.words,
-                row.document.turn_pk,
-                row.concludes,
-                row.counts,
-                row.places,
-            )
-            for key, row in rows.items()
+            Candidate(key, row.kind, row.words, row.turn_pk, found.concludes, found.counts, found.places)
+            for key, found in rows.items()
+            for row in (found.document,)
         ],
         Weights(
             tuple(counts[place] for place in scored[:split]),
             tuple(counts[place] for place in scored[split:]),
-            tuple(phrases[place - len(words)].quoted for place in scored[split:]),
+            tuple(asked.query.leads(phrases[place - len(words)]) for place in scored[split:]),
         ),
     )
     shown: list[DocumentRow] = []
     subjects: set[int] = set()
-    for candidate in ranked:
-        row = rows[candidate.key].document
-        if row.subject in subjects or (row.is_summary and _gives_way(asked, rows[candidate.key], rows)):
+    for key in ranked:
+        row = rows[key].document
+        if row.subject in subjects or (row.is_summary and _gives_way(asked, rows[key], rows)):
             continue
         subjects.add(row.subject)
         shown.append(row)
@@ -284,7 +277,7 @@ def _ranked(asked: _Search) -> list[DocumentRow]:
 
 
 def _drawn(
-    groups: Sequence[tuple[Phrase, ...]], counts: Sequence[int], quoted: Sequence[int]
+    groups: Sequence[tuple[Phrase, ...]], counts: Sequence[int], leading: Sequence[int]
 ) -> list[list[tuple[Phrase, ...]]]:
     """
     What draws candidates: the rarest words and phrases that together fit, in one go.
@@ -293,7 +286,7 @@ def _drawn(
     would say nothing.
     """
     rarest = sorted((count, place) for place, count in enumerate(counts) if count)
-    chosen: list[int] = [place for place in quoted if counts[place]]
+    chosen: list[int] = [place for place in leading if counts[place]]
     total = sum(counts[place] for place in chosen)
     for count, place in rarest:
         if place in chosen:
@@ -376,17 +369,17 @@ def _named(asked: _Search, row: DocumentRow, names: dict[int, tuple[str, int]]) 
     if own is not None and asked.reading.sight.owns(segment, row.start_seq, row.end_seq):
         segment = own.chain.own.segment
     if segment not in names:
-        generation = ledger.generation_of_segment(asked.db, segment)
+        generation = registry.generation_of_segment(asked.db, segment)
         if generation is None:  # its session is gone; only forks still name it
             names[segment] = ("", 0)
         else:
-            names[segment] = (ledger.session_by_pk(asked.db, generation[1]).session_id, generation[2])
+            names[segment] = (registry.session_by_pk(asked.db, generation[1]).session_id, generation[2])
     return names[segment]
 
 
 def _texts(asked: _Search, rows: Sequence[DocumentRow]) -> dict[int, str]:
     """What each document's words came from, by its key."""
-    records = ledger.load_spoken(asked.db, [row.subject for row in rows if not row.is_summary])
+    records = payloads.load_spoken(asked.db, [row.subject for row in rows if not row.is_summary])
     nodes = forest.load_nodes(asked.db, [row.subject for row in rows if row.is_summary], asked.reading.clock)
     found: dict[int, str] = {}
     for row in rows:

@@ -16,10 +16,10 @@ from optchat.core.lineage import Chain
 from optchat.core.refs import KEY_BITS, PublicationRef, SessionRef, Span, parse_ref, publication_ref, session_ref
 from optchat.core.snapshots import Sight, Snapshot, foreign_node_visible, publication_visible
 from optchat.engine.handle import Scope
-from optchat.store import ledger, publications, scopes
-from optchat.store.ledger import SessionRow, moment_of
+from optchat.store import publications, registry, scopes
 from optchat.store.publications import PublicationRow
-from optchat.store.rows import Connection
+from optchat.store.registry import SessionRow
+from optchat.store.rows import Connection, moment_of
 from optchat.store.scopes import Moment
 
 
@@ -88,7 +88,7 @@ def kept_moment(scope: Scope, db: Connection, snapshot_id: str) -> Moment:
     return moment
 
 
-# ---- refs ----------------------------------------------------------------------------------------------------------------
+# ---- refs ------------------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -158,11 +158,11 @@ def _resolve_session(reading: Reading, db: Connection, ref: SessionRef, text: st
             raise unknown(text)  # a short ref is a turn's own; nobody else has a session to mean
         session: SessionRow | None = own.session
     else:
-        session = ledger.session_by_id(db, reading.scope.pk, ref.session)
+        session = registry.session_by_id(db, reading.scope.pk, ref.session)
     if session is None:
         raise unknown(text)
     number = session.generation if ref.generation is None else ref.generation
-    generation = ledger.generation_of(db, session.session_pk, number)
+    generation = registry.generation_of(db, session.session_pk, number)
     if generation is None:
         raise unknown(text)
     chain = reading.scope.chain(db, generation[1])
@@ -178,7 +178,7 @@ def may_see(reading: Reading, db: Connection, target: SessionTarget) -> bool:
     if own is not None and own.session.session_pk == target.session.session_pk and own.chain == target.chain:
         return span.end <= own.end
     if reading.sight.owner:
-        return span.end <= ledger.segment_length(db, target.chain.own.segment, target.chain.own.base_length)
+        return span.end <= registry.segment_length(db, target.chain.own.segment, target.chain.own.base_length)
     if span.count == 1:
         return publications.publication_of_record(db, target.generation_pk, span.start, reading.sight) is not None
     published = publications.published_range(db, target.generation_pk, reading.sight)

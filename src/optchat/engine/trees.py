@@ -18,7 +18,7 @@ from optchat.core.refs import Span, exact_cover
 from optchat.core.render import line_size, outcome_label
 from optchat.core.tree import Node
 from optchat.engine.handle import Scope
-from optchat.store import forest, ledger
+from optchat.store import forest, registry
 from optchat.store.forest import NEWEST, Size
 from optchat.store.rows import Connection
 
@@ -67,7 +67,9 @@ class PlainTree:
 
     def nodes(self, db: Connection, spans: Iterable[Span], clock: int = NEWEST) -> dict[Span, Node]:
         by_key = {self.key(span): span for span in spans}
-        return {by_key[key]: evolve(node, span=by_key[key]) for key, node in forest.load_nodes(db, by_key, clock).items()}
+        return {
+            by_key[key]: evolve(node, span=by_key[key]) for key, node in forest.load_nodes(db, by_key, clock).items()
+        }
 
     def sizes(self, db: Connection, spans: Iterable[Span]) -> dict[Span, Size]:
         by_key = {self.key(span): span for span in spans}
@@ -86,15 +88,19 @@ class SharedTree(PlainTree):
         if span.count > 1:
             label = len(outcome_label(size.failed, size.interrupted))
         else:
-            label = _SESSION_ID_BYTES + (len(" failed") if size.failed else len(" interrupted") if size.interrupted else 0)
+            label = _SESSION_ID_BYTES + (
+                len(" failed") if size.failed else len(" interrupted") if size.interrupted else 0
+            )
         return line_size(len("pub:") + len(str(span)), size.escaped_bytes, label)
 
 
 def shared_tree(scope: Scope) -> SharedTree:
+    """The scope's tree of publications."""
     return SharedTree(scope.row.shared_tree)
 
 
 def session_tree(scope: Scope, db: Connection, segment_pk: int) -> SessionTree:
+    """The tree of a segment, along its chain."""
     return SessionTree(scope.chain(db, segment_pk))
 
 
@@ -103,7 +109,7 @@ def tree_of_key(scope: Scope, db: Connection, key: int) -> Tree:
     tree_pk = owner_of(key)
     if tree_pk == scope.row.shared_tree:
         return shared_tree(scope)
-    segment = ledger.segment_of_tree(db, tree_pk)
+    segment = registry.segment_of_tree(db, tree_pk)
     if segment is not None:
         return session_tree(scope, db, segment[0])
     if forest.load_tree(db, tree_pk) is None:
@@ -112,7 +118,10 @@ def tree_of_key(scope: Scope, db: Connection, key: int) -> Tree:
 
 
 def durable_cover(db: Connection, tree: Tree, start: int, end: int) -> tuple[Span, ...]:
-    """``[start, end)`` by the largest nodes that are durable; a leaf that is not stands alone, for its reader to name."""
+    """
+    ``[start, end)`` by the largest nodes that are durable; a leaf that is not stands alone, for its reader to
+    name.
+    """
     found: list[Span] = []
     waiting = list(reversed(exact_cover(start, end)))
     while waiting:

@@ -4,9 +4,9 @@ Turns (§ 5, § 7, § 9): admission, suspension, end.
 Decides: nothing that core does not: which turn a request belongs to, what it pins, how it ends.
 Refuses to know: context, and models.
 
-Admission is one transaction: the earlier open turn ends, the boundary and the snapshot are taken, the descriptor is written,
-the request is sealed; only then is the ended turn published, so that it lies after the pin. Two admissions race for the
-writer lock; the second finds the first one's turn.
+Admission is one transaction: the earlier open turn ends, the boundary and the snapshot are taken, the descriptor is
+written, the request is sealed; only then is the ended turn published, so that it lies after the pin. Two admissions
+race for the writer lock; the second finds the first one's turn.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from optchat.core.refs import SESSION_ID_ALPHABET
 from optchat.engine import ingest
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
-from optchat.store import forest, ledger, scopes, turns
-from optchat.store.ledger import SessionRow
+from optchat.store import forest, ledger, registry, scopes, turns
+from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import DescriptorRow, TurnRow
 
@@ -77,8 +77,8 @@ def admit(
     """
     Begin a turn: seal its request, pin its snapshot (§ 9).
 
-    Atomic: all of it, with the end of an earlier open turn, or nothing. Idempotent: the same ``turn_id`` again is the same
-    turn, ended or not.
+    Atomic: all of it, with the end of an earlier open turn, or nothing. Idempotent: the same ``turn_id`` again is the
+    same turn, ended or not.
 
     Raises:
         SessionBusy: the open turn is alive in another process; or any turn is open and ``if_open`` is "refuse".
@@ -92,7 +92,7 @@ def admit(
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         now = scope.now()
         landing = Landing(scope, db, now)
-        current = ledger.session_by_pk(db, session.session_pk)
+        current = registry.session_by_pk(db, session.session_pk)
         _usable(current, session.generation_pk)
         found = turns.find_turn(db, current.generation_pk, public_id)
         if found is not None:
@@ -100,7 +100,7 @@ def admit(
         _clear_the_way(landing, current, if_open)
         moment = scopes.current_moment(db, scope.pk)
         chain = scope.chain(db, current.segment_pk)
-        own_end = ledger.segment_length(db, current.segment_pk, chain.own.base_length)
+        own_end = registry.segment_length(db, current.segment_pk, chain.own.base_length)
         at = request[0].at if request else None
         turn = turns.insert_turn(
             db,
@@ -126,7 +126,10 @@ def admit(
 def _again(
     scope: Scope, landing: Landing, session: SessionRow, turn: TurnRow, prepared: Sequence[ingest.Prepared]
 ) -> Admitted:
-    """The turn that the id already names. Its request must be the same; a turn whose owner died is this process's now."""
+    """
+    The turn that the id already names. Its request must be the same; a turn whose owner died is this process's
+    now.
+    """
     refs: tuple[str, ...] = ()
     if turn.state != "ended":
         refs = ingest.seal(landing, turn, session.session_id, session.generation, prepared).refs
@@ -192,7 +195,7 @@ def end_in(landing: Landing, turn: TurnRow, outcome: Outcome, detail: str | None
     """Give a turn its outcome inside the caller's transaction: it joins the view and its publication is due."""
     turn_after(turn.state, "end", turn.outcome)
     chain = landing.scope.chain(landing.db, turn.segment_pk)
-    end = ledger.segment_length(landing.db, turn.segment_pk, chain.own.base_length)
+    end = registry.segment_length(landing.db, turn.segment_pk, chain.own.base_length)
     turns.mark_ended(
         landing.db,
         turn.turn_pk,
@@ -253,12 +256,13 @@ def resume(scope: Scope, session: SessionRow, turn_id: str | None) -> TurnRow:
         SessionBusy: it is running in a live process.
     """
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        current = ledger.session_by_pk(db, session.session_pk)
+        current = registry.session_by_pk(db, session.session_pk)
         _usable(current, session.generation_pk)
         turn = turns.open_turn(db, current.generation_pk)
         if turn is None or (turn_id is not None and turn.turn_id != turn_id):
             raise UnknownRef(
-                f"session {current.session_id} has no suspended turn{' of that id' if turn_id else ''}; begin one with turn()"
+                f"session {current.session_id} has no suspended turn{' of that id' if turn_id else ''}; begin one with"
+                f" turn()"
             )
         if turn.state == "open" and turn.owner_pk is not None:
             mine = turn.owner_pk == scope.store.owner_pk
@@ -306,7 +310,7 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
     own_id = "turn-" + random_id(12)
     while True:
         with scope.store.read() as db:
-            current = ledger.session_by_pk(db, session.session_pk)
+            current = registry.session_by_pk(db, session.session_pk)
             _usable(current, session.generation_pk)
             host = turns.open_turn(db, current.generation_pk)
             ordinal = 0 if host is None else turns.last_message_ordinal(db, host.turn_pk) + 1
@@ -320,7 +324,9 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
             if not same or (now_open is not None and turns.last_message_ordinal(db, now_open.turn_pk) + 1 != ordinal):
                 continue  # a turn began, ended or grew meanwhile: it decides where this belongs
             landing = Landing(scope, db, scope.now())
-            turn = now_open or requestless_turn(landing, current, own_id, microseconds(message.at) if message.at else None)
+            turn = now_open or requestless_turn(
+                landing, current, own_id, microseconds(message.at) if message.at else None
+            )
             refs = ingest.seal(landing, turn, current.session_id, current.generation, prepared).refs
             if now_open is None:
                 end_in(landing, turn, outcome, None)
@@ -329,7 +335,9 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
         return refs[0]
 
 
-def requestless_turn(landing: Landing, session: SessionRow, turn_id: str, at: int | None, has_request: bool = False) -> TurnRow:
+def requestless_turn(
+    landing: Landing, session: SessionRow, turn_id: str, at: int | None, has_request: bool = False
+) -> TurnRow:
     """Insert a turn that no model call belongs to: a note, a late report, an imported turn."""
     db, scope = landing.db, landing.scope
     chain = scope.chain(db, session.segment_pk)
@@ -340,7 +348,7 @@ def requestless_turn(landing: Landing, session: SessionRow, turn_id: str, at: in
         scope_pk=scope.pk,
         segment_pk=session.segment_pk,
         has_request=has_request,
-        start_seq=ledger.segment_length(db, session.segment_pk, chain.own.base_length),
+        start_seq=registry.segment_length(db, session.segment_pk, chain.own.base_length),
         owner_pk=scope.store.owner_pk,
         at=landing.at if at is None else at,
         utc_offset=0,

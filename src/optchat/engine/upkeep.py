@@ -11,9 +11,8 @@ from optchat.core.jobs import Calls
 from optchat.core.status import Status
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
-from optchat.store import forest, ledger, publications, queue, scopes
-from optchat.store.ledger import moment_of
-from optchat.store.rows import Connection
+from optchat.store import forest, ledger, publications, queue, registry, scopes
+from optchat.store.rows import Connection, moment_of
 
 _HOUR_US = 3_600_000_000
 
@@ -21,7 +20,8 @@ _HOUR_US = 3_600_000_000
 def count_records(db: Connection, scope_pk: int) -> int:
     """The records of a scope, superseded ones included."""
     return sum(
-        ledger.segment_length(db, segment, base) - base for segment, _tree, base, _ended in ledger.scope_segments(db, scope_pk)
+        registry.segment_length(db, segment, base) - base
+        for segment, _tree, base, _ended in registry.scope_segments(db, scope_pk)
     )
 
 
@@ -31,7 +31,7 @@ def scope_figures(db: Connection, name: str) -> tuple[int, int, int]:
     if row is None:
         return 0, 0, 0
     pk = row.scope_pk
-    return ledger.count_sessions(db, pk), count_records(db, pk), publications.count_publications(db, pk)
+    return registry.count_sessions(db, pk), count_records(db, pk), publications.count_publications(db, pk)
 
 
 def status(scope: Scope, summarizer: str, default_summarizer: str) -> Status:
@@ -48,7 +48,7 @@ def status(scope: Scope, summarizer: str, default_summarizer: str) -> Status:
         total: Calls = queue.sum_calls(db, scope.pk, 0)
         return Status(
             ready=not (state.pending or state.running or state.failed),
-            sessions=ledger.count_sessions(db, scope.pk),
+            sessions=registry.count_sessions(db, scope.pk),
             records=count_records(db, scope.pk),
             publications=publications.count_publications(db, scope.pk),
             pending=state.pending,
@@ -59,7 +59,9 @@ def status(scope: Scope, summarizer: str, default_summarizer: str) -> Status:
             failures=load_failures(scope, db),
             oldest_pending_at=None if state.oldest is None else moment_of(state.oldest),
             newest_record_at=None if newest is None else moment_of(newest),
-            paused=None if named is None or named == summarizer else f"scope {scope.row.name!r} is summarised by {named!r}",
+            paused=None
+            if named is None or named == summarizer
+            else f"scope {scope.row.name!r} is summarised by {named!r}",
             resumes_at=None,
             last_hour=queue.sum_calls(db, scope.pk, scope.now() - _HOUR_US),
             total=total,

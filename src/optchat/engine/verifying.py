@@ -4,8 +4,8 @@ Verification: what is stored, checked against itself.
 Decides: which contradictions are faults, and that only views are made anew; sources are never touched.
 Refuses to know: how a fault came to be.
 
-It reads in steps of bounded size, each one read transaction, so that a large file is checked while others write. What moves
-between two steps (an open turn's records, jobs) is judged within one.
+It reads in steps of bounded size, each one read transaction, so that a large file is checked while others write. What
+moves between two steps (an open turn's records, jobs) is judged within one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from optchat.core.render import escaped_size
 from optchat.core.status import Fault, VerifyReport
 from optchat.core.tree import inputs_sha256, text_sha256
 from optchat.core.views import FrontierState, length_of
+from optchat.core.words import words_of
 from optchat.engine.handle import Scope
 from optchat.engine.naming import record_ref, segment_ref
 from optchat.engine.trees import SessionTree, SharedTree, Tree, session_tree, shared_tree
-from optchat.store import checks, forest, ledger
+from optchat.store import checks, forest, ledger, payloads, registry
 from optchat.store.publications import PublicationRow
 from optchat.store.rows import Connection
 
@@ -35,8 +36,8 @@ _STEP = 500
 class _Check:
     scope: Scope
     repair: bool
-    faults: list[Fault] = field(factory=list)
-    checked: dict[str, int] = field(factory=dict)
+    faults: list[Fault] = field(factory=list[Fault])
+    checked: dict[str, int] = field(factory=dict[str, int])
     repaired: int = 0
 
     def count(self, what: str, number: int = 1) -> None:
@@ -50,7 +51,7 @@ def verify(scope: Scope, *, repair: bool) -> VerifyReport:
     """Check a scope; with ``repair``, make wrong views anew. Faults that were repaired are counted, not listed."""
     check = _Check(scope, repair)
     with scope.store.read() as db:
-        segments = ledger.scope_segments(db, scope.pk)
+        segments = registry.scope_segments(db, scope.pk)
         for message in checks.sqlite_faults(db):
             check.fault("DATABASE", None, message)
         check.count("database")
@@ -87,8 +88,8 @@ def _records(check: _Check, segment: int, base: int) -> None:
 def _record(check: _Check, db: Connection, row: ledger.RecordRow) -> None:
     ref = record_ref(db, row.record_key)
     try:
-        payload = ledger.load_payload(db, row)
-        blobs = ledger.load_attachments(db, row.record_key)
+        payload = payloads.load_payload(db, row)
+        blobs = payloads.load_attachments(db, row.record_key)
     except IntegrityError as error:
         check.fault("PAYLOAD_MISSING", ref, str(error))
         return
@@ -120,7 +121,10 @@ def _nodes(check: _Check, tree_pk: int, segment: int | None) -> None:
             rows = forest.nodes_of_tree(db, tree_pk, after=after, limit=_STEP)
             for position, node, inputs, _recipe in rows:
                 ref = _node_ref(db, segment, node.span)
-                if len(node.text.encode()) > check.scope.row.node_bytes or escaped_size(node.text) != node.escaped_bytes:
+                if (
+                    len(node.text.encode()) > check.scope.row.node_bytes
+                    or escaped_size(node.text) != node.escaped_bytes
+                ):
                     check.fault("NODE_SIZE", ref, "the text is over its limit, or not of the recorded size")
                 if span_of_post_order(position).count > 1:
                     _children(check, db, tree, node.span, inputs, node.escaped_bytes, node.revision, ref)
@@ -201,7 +205,7 @@ def _view_problem(check: _Check, db: Connection, segment: int | None) -> str | N
 
 def _ended(db: Connection, tree: Tree) -> int:
     assert isinstance(tree, SessionTree), "the shared tree is handled before"
-    found = ledger.segment_of_tree(db, tree.chain.own.tree)
+    found = registry.segment_of_tree(db, tree.chain.own.tree)
     return 0 if found is None else found[1]
 
 
@@ -221,9 +225,7 @@ def _repair_view(check: _Check, segment: int | None) -> None:
             return known[span]
 
         state = plan_repair(FrontierState(view.levels, view.shrinking), length, size, scope.view_policy)
-        forest.save_view(
-            db, forest.ViewRow(tree_pk, view.revision + 1, length, state.levels, state.shrinking)
-        )
+        forest.save_view(db, forest.ViewRow(tree_pk, view.revision + 1, length, state.levels, state.shrinking))
     scope.caches.frontiers.take(tree_pk)
 
 
@@ -269,10 +271,13 @@ def _cover(check: _Check, db: Connection, row: PublicationRow, ref: str) -> None
 
 
 def _index(check: _Check) -> None:
-    """Every searchable record is in the index, or has a job that will bring it there."""
+    """Every record that has a word is in the index, or has a job that will bring it there."""
     with check.scope.store.read() as db:
         for key in checks.unindexed_records(db, check.scope.pk):
-            check.fault("UNINDEXED", record_ref(db, key), "the record is not in the search index, and no job will index it")
+            if words_of(payloads.load_spoken(db, [key])[key], check.scope.row.pretokenizer):
+                check.fault(
+                    "UNINDEXED", record_ref(db, key), "the record is not in the search index, and no job will index it"
+                )
         for message in checks.index_faults(db):
             check.fault("INDEX", None, message)
         check.count("documents", checks.document_count(db, check.scope.pk))
@@ -282,9 +287,9 @@ def _jobs(check: _Check) -> None:
     """Nothing that a view or a publication waits for is without a job."""
     with check.scope.store.read() as db:
         for turn in checks.unpublished_without_job(db, check.scope.pk):
-            check.fault("PUBLICATION_LOST", f"turn {turn}", "an ended turn is not published, and no job will publish it")
+            check.fault(
+                "PUBLICATION_LOST", f"turn {turn}", "an ended turn is not published, and no job will publish it"
+            )
         for key in checks.leaves_without_job(db, check.scope.pk):
             check.fault("LEAF_LOST", record_ref(db, key), "a long record has no summary, and no job will make one")
         check.count("jobs", checks.job_count(db, check.scope.pk))
-
-

@@ -33,11 +33,11 @@ from optchat.core.words import pieces, words_of
 from optchat.engine.handle import Scope
 from optchat.engine.landing import Landing, children_sha256, finished_turn
 from optchat.engine.trees import PlainTree, SessionTree, Tree, session_tree, shared_tree, tree_of_key
-from optchat.store import forest, ledger, queue, scopes, search, turns
+from optchat.store import forest, ledger, payloads, queue, registry, scopes, search, turns
 from optchat.store.forest import TreeRow
-from optchat.store.ledger import RecordRow, moment_of
+from optchat.store.ledger import RecordRow
 from optchat.store.queue import JobRow
-from optchat.store.rows import Connection
+from optchat.store.rows import Connection, moment_of
 
 _INDEX_PIECES: Final = 4  # of 64 KiB, a transaction: no other writer waits for a 50 MB text
 
@@ -72,8 +72,9 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
     """
     Lease the next jobs, and load their inputs.
 
-    The embedded default never names the scope's summarizer; the first other to claim a job does. From then on the default, or
-    a third, claims no summary here. A leaf whose source is larger than the window becomes the pages of a chunk tree.
+    The embedded default never names the scope's summarizer; the first other to claim a job does. From then on the
+    default, or a third, claims no summary here. A leaf whose source is larger than the window becomes the pages of a
+    chunk tree.
     """
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         now = scope.now()
@@ -102,14 +103,20 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
 
 
 def page_size(window_tokens: int) -> int:
-    """Bytes of a chunk page for a window: half of it, since no token is less than a byte, and the prompt needs room too."""
+    """
+    Bytes of a chunk page for a window: half of it, since no token is less than a byte, and the prompt needs room
+    too.
+    """
     return max(1024, window_tokens // 2)
 
 
 def _expanded(landing: Landing, job: JobRow, page_bytes: int) -> bool:
-    """Turn a leaf job whose source is too large into a chunk tree over the full payload, deterministic and recorded (§ 4)."""
+    """
+    Turn a leaf job whose source is too large into a chunk tree over the full payload, deterministic and recorded (§
+    4).
+    """
     db, scope = landing.db, landing.scope
-    record = _record_of_leaf(scope, db, job)
+    record = _record_of_leaf(db, job)
     if record.payload_bytes <= page_bytes or forest.find_chunk_tree(db, record.record_key) is not None:
         return False
     data = _spoken_bytes(db, record)
@@ -136,8 +143,8 @@ def _expanded(landing: Landing, job: JobRow, page_bytes: int) -> bool:
     return True
 
 
-def _record_of_leaf(scope: Scope, db: Connection, job: JobRow) -> RecordRow:
-    segment = ledger.segment_of_tree(db, owner_of(job.subject))
+def _record_of_leaf(db: Connection, job: JobRow) -> RecordRow:
+    segment = registry.segment_of_tree(db, owner_of(job.subject))
     record = None if segment is None else ledger.load_record(db, segment[0] << KEY_BITS | job.position)
     if record is None:
         raise IntegrityError(f"job {job.job_pk} names a record that is missing; run verify() and restore a backup")
@@ -145,7 +152,7 @@ def _record_of_leaf(scope: Scope, db: Connection, job: JobRow) -> RecordRow:
 
 
 def _spoken_bytes(db: Connection, record: RecordRow) -> bytes:
-    return to_bytes(spoken_text(record.kind, ledger.load_payload(db, record), record.structure))
+    return to_bytes(spoken_text(record.kind, payloads.load_payload(db, record), record.structure))
 
 
 def _clean(data: bytes) -> str:
@@ -153,7 +160,7 @@ def _clean(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-# ---- inputs ------------------------------------------------------------------------------------------------------------------
+# ---- inputs ----------------------------------------------------------------------------------------------------------
 
 
 def _load(scope: Scope, db: Connection, job: JobRow, epoch: int) -> Task:
@@ -184,7 +191,7 @@ def _task(job: JobRow, summary: SummaryJob, inputs: bytes, epoch: int, what: str
 
 
 def _load_leaf(scope: Scope, db: Connection, job: JobRow, epoch: int) -> Task:
-    record = _record_of_leaf(scope, db, job)
+    record = _record_of_leaf(db, job)
     chunks = forest.find_chunk_tree(db, record.record_key)
     limit = scope.row.node_bytes
     spoke = record.kind == "user"
@@ -264,7 +271,7 @@ def _load_publication(scope: Scope, db: Connection, job: JobRow, epoch: int) -> 
     return _task(job, summary, children_sha256(tree, nodes), epoch, what)
 
 
-# ---- results -----------------------------------------------------------------------------------------------------------------
+# ---- results ---------------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -319,7 +326,10 @@ def _commit_one(landing: Landing, result: Result) -> bool:
         assert turn is not None, "loaded a moment ago"
         size = escaped_size(result.text)
         landing.publish(
-            turn, lambda number: _kind(leaf_of(number, finished_turn(turn), result.text, size), result.recipe), result.recipe, task.inputs
+            turn,
+            lambda number: _kind(leaf_of(number, finished_turn(turn), result.text, size), result.recipe),
+            result.recipe,
+            task.inputs,
         )
         return True
     landing.insert(job.subject, _node(scope, db, job, result), result.recipe, task.inputs)
@@ -337,7 +347,7 @@ def _node(scope: Scope, db: Connection, job: JobRow, result: Result) -> Node:
         found = tree_of_key(scope, db, job.subject).nodes(db, span.children)
         left, right = (found[child] for child in span.children)
         return _kind(evolve(merged(left, right, result.text, size, "summary"), span=span), result.recipe)
-    record = _record_of_leaf(scope, db, job) if job.kind == "leaf" else _chunks(db, owner_of(job.subject))[1]
+    record = _record_of_leaf(db, job) if job.kind == "leaf" else _chunks(db, owner_of(job.subject))[1]
     return _kind(Node(span, 0, "summary", result.text, size, 0, 0, record.at, record.at), result.recipe)
 
 
@@ -372,11 +382,12 @@ def give_up(scope: Scope, task: Task, error: str) -> bool:
 
 def index_step(scope: Scope, job: JobRow) -> None:
     """
-    Index the next pieces of a large text. Their words are made outside the transaction; each piece is numbered when indexed.
+    Index the next pieces of a large text. Their words are made outside the transaction; each piece is numbered when
+    indexed.
     """
     with scope.store.read() as db:
         record = ledger.load_record(db, job.subject)
-        text = "" if record is None or record.state else ledger.load_spoken(db, [job.subject]).get(job.subject, "")
+        text = "" if record is None or record.state else payloads.load_spoken(db, [job.subject]).get(job.subject, "")
     cuts = pieces(text)
     data = to_bytes(text)
     done = job.position
@@ -425,14 +436,15 @@ def index_step(scope: Scope, job: JobRow) -> None:
     landing.after_commit()
 
 
-# ---- leases ------------------------------------------------------------------------------------------------------------------
+# ---- leases ----------------------------------------------------------------------------------------------------------
 
 
 def end_dead_leases(scope: Scope) -> int:
     """
     Make jobs ready again whose holder is dead, or whose lease ran out; how many.
 
-    A lease that ends absurdly far ahead (a clock was set back) counts as run out. Safe whoever is right: the fence decides.
+    A lease that ends absurdly far ahead (a clock was set back) counts as run out. Safe whoever is right: the fence
+    decides.
     """
     now = scope.now()
     limit = now + int(2 * scope.policy.lease_seconds * 1_000_000)
@@ -448,4 +460,3 @@ def end_dead_leases(scope: Scope) -> int:
                 queue.end_lease(db, job)
         scope.wake()
     return len(ended)
-

@@ -29,7 +29,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        import time  # noqa: PLC0415 - one name, one place: nothing else here may wait by time
+        import time
 
         return time.monotonic()
 
@@ -45,7 +45,7 @@ class House:
     worker: Worker | None
     create: bool
     caches: Caches = field(factory=Caches)
-    _open_turns: dict[int, Scope] = field(factory=dict)
+    _open_turns: dict[int, Scope] = field(factory=dict[int, Scope])
     _lock: threading.Lock = field(factory=threading.Lock)
     closed: bool = False
 

@@ -8,7 +8,7 @@ Refuses to know: what a turn says.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
@@ -32,8 +32,7 @@ from optchat.core.records import LEAF_FORMAT
 from optchat.core.status import ResyncReport, Status, VerifyReport
 from optchat.core.transcripts import Note
 from optchat.core.words import VERSION as PRETOKENIZER
-from optchat.engine import history, turns, upkeep, work
-from optchat.engine import verifying as verification
+from optchat.engine import history, turns, upkeep, verifying as verification, work
 from optchat.engine.handle import Scope, microseconds
 from optchat.engine.importing import load_file
 from optchat.engine.neutral import NeutralAdapter
@@ -42,7 +41,7 @@ from optchat.engine.tokenizers import count_things, tokenizer_for
 from optchat.memory.house import House, SystemClock
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
-from optchat.store import ledger, queue, scopes
+from optchat.store import queue, registry, scopes
 from optchat.store.connection import Store
 from optchat.store.rows import Connection
 from optchat.store.scopes import ScopeRow
@@ -68,7 +67,7 @@ class Memory(Reader):
     def _eyes(self, db: Connection) -> Reading:
         return owner_reading(self._scope, db)
 
-    # ---- sessions ------------------------------------------------------------------------------------------------------
+    # ---- sessions ----------------------------------------------------------------------------------------------------
 
     @overload
     def session(
@@ -131,9 +130,29 @@ class Memory(Reader):
             ConfigError: it is there, and not isolated as asked.
             SessionDeleted: it was deleted, and ``recreate`` is False.
         """
+        row = self._session_row(
+            key, host, project, worktree, commit, title, isolated=isolated, create=create, recreate=recreate
+        )
+        return Session(self._house, self._scope, row, NeutralAdapter() if adapter is None else adapter)
+
+    def _session_row(
+        self,
+        key: str,
+        host: str = "local",
+        project: str | None = None,
+        worktree: str | None = None,
+        commit: str | None = None,
+        title: str | None = None,
+        *,
+        isolated: bool = False,
+        create: bool = True,
+        recreate: bool = False,
+    ) -> registry.SessionRow:
         for name, value in (("key", key), ("host", host)):
             if not isinstance(value, str) or not 0 < len(value) <= _NAME_CHARACTERS or not value.isprintable():
-                raise BadArgument(f"a session's {name} is 1 to {_NAME_CHARACTERS} printable characters; use the host's id")
+                raise BadArgument(
+                    f"a session's {name} is 1 to {_NAME_CHARACTERS} printable characters; use the host's id"
+                )
         row = self._find_session(host, key, isolated)
         described = any(value is not None for value in (project, worktree, commit, title))
         if row is None or (described and not self._described(row, project, worktree, commit, title)):
@@ -143,18 +162,18 @@ class Memory(Reader):
             row = self._write_session(host, key, isolated, project, worktree, commit, title)
         if row.state == "deleted" and not recreate:
             raise SessionDeleted(f"session {key!r} was deleted; recreate=True begins a new one")
-        return Session(self._house, self._scope, row, NeutralAdapter() if adapter is None else adapter)
+        return row
 
-    def _find_session(self, host: str, key: str, isolated: bool) -> ledger.SessionRow | None:
+    def _find_session(self, host: str, key: str, isolated: bool) -> registry.SessionRow | None:
         with self._scope.store.read() as db:
-            row = ledger.find_session(db, self._scope.pk, host, key)
+            row = registry.find_session(db, self._scope.pk, host, key)
         if row is not None and row.isolated != isolated:
             is_so, asked = ("isolated", "shared") if row.isolated else ("shared", "isolated")
             raise ConfigError(f"session {key!r} is {is_so} and was opened as {asked}; open it as it was made")
         return row
 
     def _described(
-        self, row: ledger.SessionRow, project: str | None, worktree: str | None, commit: str | None, title: str | None
+        self, row: registry.SessionRow, project: str | None, worktree: str | None, commit: str | None, title: str | None
     ) -> bool:
         """Whether the session knows all of that already: the common reopening writes nothing."""
         with self._scope.store.read() as db:
@@ -172,14 +191,14 @@ class Memory(Reader):
         worktree: str | None,
         commit: str | None,
         title: str | None,
-    ) -> ledger.SessionRow:
+    ) -> registry.SessionRow:
         with self._scope.store.write(wait_seconds=self._scope.policy.lock_wait_seconds) as db:
             project_pk: int | None = None
             if project is not None:
                 project_pk = scopes.find_project(db, project)
                 if project_pk is None:
                     project_pk = scopes.create_project(db, "project-" + turns.random_id(12), project)
-            row = ledger.find_session(db, self._scope.pk, host, key)
+            row = registry.find_session(db, self._scope.pk, host, key)
             if row is not None:  # made meanwhile, or to be described anew
                 changes: dict[str, str | int | None] = {
                     "title": title,
@@ -187,12 +206,12 @@ class Memory(Reader):
                     "worktree": worktree,
                     "commit_id": commit,
                 }
-                ledger.describe_session(db, row.session_pk, changes)
-                return ledger.session_by_pk(db, row.session_pk)
+                registry.describe_session(db, row.session_pk, changes)
+                return registry.session_by_pk(db, row.session_pk)
             session_id = turns.random_id(8)
-            while ledger.session_id_taken(db, session_id):
+            while registry.session_id_taken(db, session_id):
                 session_id = turns.random_id(8)
-            return ledger.create_session(
+            return registry.create_session(
                 db,
                 session_id=session_id,
                 scope_pk=self._scope.pk,
@@ -214,7 +233,7 @@ class Memory(Reader):
             UnknownRef: none in this scope.
         """
         with self._scope.store.read() as db:
-            row = ledger.session_by_id(db, self._scope.pk, session_id)
+            row = registry.session_by_id(db, self._scope.pk, session_id)
         if row is None or row.state == "deleted":
             raise UnknownRef(f"no session {session_id[:20]!r} is here; sessions() lists those that are")
         return Session(self._house, self._scope, row, NeutralAdapter())
@@ -241,7 +260,7 @@ class Memory(Reader):
             if taken is None:
                 scopes.add_alias(db, found, alias)
 
-    # ---- other handles -------------------------------------------------------------------------------------------------
+    # ---- other handles -----------------------------------------------------------------------------------------------
 
     def scoped(self, scope: str) -> Memory:
         """
@@ -254,7 +273,7 @@ class Memory(Reader):
         return Memory(self._house, self._house.scope(row))
 
     @contextmanager
-    def _pinned(self, snapshot_id: str | None) -> Iterator[Reader]:
+    def _pinned(self, snapshot_id: str | None) -> Generator[Reader]:
         with self._scope.store.read() as db:
             moment = (
                 scopes.current_moment(db, self._scope.pk)
@@ -280,7 +299,7 @@ class Memory(Reader):
         """The tokens of text, or of what json.dumps takes, under a tokenizer (None: the memory's own)."""
         return count_things(*things, tokenizer=tokenizer or self._house.tokenizer)
 
-    # ---- upkeep --------------------------------------------------------------------------------------------------------
+    # ---- upkeep ------------------------------------------------------------------------------------------------------
 
     def settle(self, timeout_seconds: float | None = None) -> Status:
         """
@@ -355,12 +374,11 @@ class Memory(Reader):
         loaded = load_file(path)
         kept = sealed = made = 0
         if isinstance(loaded, Note):
-            session = self.session(Path(path).name or "note")
-            done = history.import_note(self._scope, session._row, loaded.text, loaded.turn_id)  # noqa: SLF001 - one façade
+            row = self._session_row(Path(path).name)
+            done = history.import_note(self._scope, row, loaded.text, loaded.turn_id)
             return ResyncReport(done.kept, 0, done.sealed, done.turns, {})
         for each in loaded.sessions:
-            session = self.session(each.key)
-            done = history.import_turns(self._scope, session._row, each.turns)  # noqa: SLF001 - one façade
+            done = history.import_turns(self._scope, self._session_row(each.key), each.turns)
             kept, sealed, made = kept + done.kept, sealed + done.sealed, made + done.turns
         return ResyncReport(kept, 0, sealed, made, dict(loaded.skipped))
 
@@ -368,14 +386,14 @@ class Memory(Reader):
         """End this handle's open turns as interrupted, stop its worker, close the file. Idempotent."""
         self._house.close()
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Memory:  # noqa: PYI034 - the contract names the class
         return self
 
     def __exit__(self, et: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None, /) -> None:
         self.close()
 
 
-def open(  # noqa: A001 - `optchat.open` is the contract's name
+def open(
     path: StrPath,
     *,
     scope: str,
@@ -394,14 +412,13 @@ def open(  # noqa: A001 - `optchat.open` is the contract's name
         summarizer: None is the embedded default, which needs no model, no key and no network.
         tokenizer: counts where a budget names none; None is an upper bound that needs no network.
         policy: the tunables; those that are the scope's format must agree with it.
-        compact: "background": a thread of this process makes summaries; "manual": only ``settle()``, or other processes do.
-        mode: "rwc" creates file and scope; "rw" and "ro" refuse where they are absent; "ro" writes nothing.
+        compact: "background": a thread of this process makes summaries; "manual": only ``settle()``, or other processes
+        do. mode: "rwc" creates file and scope; "rw" and "ro" refuse where they are absent; "ro" writes nothing.
 
     Raises:
-        ConfigError: no such file or scope under "rw" or "ro"; a format setting other than the scope's; a network filesystem.
-        NotOurFile: a directory, or somebody else's file; it is left untouched.
-        SchemaTooNew: written by a newer optchat.
-        StoreBusy: the writer lock was not had in time.
+        ConfigError: no such file or scope under "rw" or "ro"; a format setting other than the scope's; a network
+        filesystem. NotOurFile: a directory, or somebody else's file; it is left untouched. SchemaTooNew: written by a
+        newer optchat. StoreBusy: the writer lock was not had in time.
     """
     if compact not in ("background", "manual"):
         raise BadArgument(f"compact is 'background' or 'manual', not {compact!r}")
@@ -438,16 +455,31 @@ def open_with(
         worker = None if mode == "ro" else Worker(summarizer or ExtractiveSummarizer())
         house = House(store, policy, clock, tokenizer or tokenizer_for(), worker, create=mode == "rwc")
         row = _find_scope(store, scope, policy, clock, create=mode == "rwc")
-        memory = Memory(house, house.scope(row))
+        opened = house.scope(row)
         if worker is not None:
-            turns.end_abandoned(memory._scope)  # noqa: SLF001 - one façade
-            work.end_dead_leases(memory._scope)  # noqa: SLF001 - one façade
+            turns.end_abandoned(opened)
+            work.end_dead_leases(opened)
             if background:
                 worker.start()
     except BaseException:
         store.close()
         raise
-    return memory
+    return Memory(house, opened)
+
+
+def open_again(memory: Memory) -> Memory:
+    """Another handle on a memory's file and scope, for tests: the same settings, and jobs worked only when told to."""
+    house = memory._house  # noqa: SLF001 - one façade
+    return open_with(
+        memory.path,
+        scope=memory.scope,
+        summarizer=None if house.worker is None else house.worker.summarizer,
+        tokenizer=house.tokenizer,
+        policy=house.policy,
+        background=False,
+        mode="ro" if house.store.read_only else "rw",
+        clock=house.clock,
+    )
 
 
 def _find_scope(store: Store, name: str, policy: Policy, clock: Clock, *, create: bool) -> ScopeRow:
@@ -472,7 +504,8 @@ def _find_scope(store: Store, name: str, policy: Policy, clock: Clock, *, create
         asked, kept = getattr(policy, setting), getattr(row, setting)
         if asked is not None and asked != kept:
             raise ConfigError(
-                f"scope {name!r} has {setting}={kept}, not {asked}: it is the scope's format; leave it out of the policy"
+                f"scope {name!r} has {setting}={kept}, not {asked}: it is the scope's format; leave it out of the"
+                f" policy"
             )
     return row
 
@@ -496,5 +529,3 @@ def scopes_of(path: StrPath) -> tuple[ScopeInfo, ...]:
             return tuple(ScopeInfo(name, *upkeep.scope_figures(db, name)) for name in scopes.scope_names(db))
     finally:
         store.close()
-
-

@@ -7,7 +7,7 @@ Refuses to know: whose eyes it reads with; a subclass says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from optchat.core.errors import BadArgument
@@ -31,7 +31,7 @@ from optchat.engine import answering, listing, reading, searching
 from optchat.engine.handle import Scope
 from optchat.engine.sights import Reading, SessionTarget, pinned_reading, unknown
 from optchat.memory.house import House
-from optchat.store import ledger, publications
+from optchat.store import publications, registry
 from optchat.store.rows import Connection
 from optchat.store.scopes import Moment
 
@@ -40,8 +40,8 @@ class Reader:
     """
     Every read, under one snapshot.
 
-    Turn and pin(): fixed, and foreign sessions show what was published. Memory: the owner's, the newest at each call; every
-    session of the scope counts as own to its last sealed record.
+    Turn and pin(): fixed, and foreign sessions show what was published. Memory: the owner's, the newest at each call;
+    every session of the scope counts as own to its last sealed record.
     """
 
     _house: House
@@ -51,7 +51,7 @@ class Reader:
         raise NotImplementedError
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[Connection, Reading]]:
+    def _reading(self) -> Generator[tuple[Connection, Reading]]:
         with self._scope.store.read() as db:
             yield db, self._eyes(db)
 
@@ -61,8 +61,8 @@ class Reader:
 
     def zoom(self, ref: str, *, depth: int = 1, cursor: str | None = None, max_tokens: int | None = None) -> ZoomResult:
         """
-        Open a ref (§ 8): a node into its children, a publication into its turn and the cover it was made of, a record into
-        one page of its exact source.
+        Open a ref (§ 8): a node into its children, a publication into its turn and the cover it was made of, a record
+        into one page of its exact source.
 
         Args:
             ref: canonical, or on a turn the short form of its own session.
@@ -187,7 +187,7 @@ class Reader:
         return None
 
     def _visible_session(self, eyes: Reading, db: Connection, session_id: str) -> tuple[SessionTarget, int]:
-        row = ledger.session_by_id(db, self._scope.pk, session_id)
+        row = registry.session_by_id(db, self._scope.pk, session_id)
         if row is None:
             raise unknown(session_id)
         chain = self._scope.chain(db, row.segment_pk)
@@ -195,7 +195,7 @@ class Reader:
         if eyes.own is not None and eyes.own.session.session_pk == row.session_pk:
             return target, eyes.own.end
         if eyes.sight.owner:
-            return target, ledger.segment_length(db, row.segment_pk, chain.own.base_length)
+            return target, registry.segment_length(db, row.segment_pk, chain.own.base_length)
         published = publications.published_range(db, row.generation_pk, eyes.sight)
         if published is None or published.first > 0:
             raise unknown(session_id)

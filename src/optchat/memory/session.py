@@ -20,9 +20,9 @@ from optchat.engine.handle import Scope
 from optchat.engine.preview import preview
 from optchat.engine.sights import owner_reading
 from optchat.memory.house import House
-from optchat.memory.turn import Turn, can_rebuild, to_neutral
-from optchat.store import ledger
-from optchat.store.ledger import SessionRow
+from optchat.memory.turn import Turn, can_rebuild, take
+from optchat.store import registry
+from optchat.store.registry import SessionRow
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -75,15 +75,15 @@ class Session(Generic[M]):
         if turn_id is not None and not 0 < len(turn_id) <= 200:
             raise BadArgument("a turn_id has 1 to 200 characters; leave it out for one of ours")
         self._house.writable()
-        request, native = to_neutral(self._adapter, message, role="user", key=key)
-        if not any(said.role == "user" and said.parts for said in request):
+        request = take(self._adapter, HostMessage.user(message) if isinstance(message, str) else message, key)
+        if not any(said.role == "user" and said.parts for said in request.neutral):
             raise BadArgument("a turn begins with a user's message; use note() or report() for what nobody asked")
         admitted = turns.admit(
-            self._scope, self._row, request, turn_id=turn_id, worktree=worktree, commit=commit, if_open=if_open
+            self._scope, self._row, request.neutral, turn_id=turn_id, worktree=worktree, commit=commit, if_open=if_open
         )
         turn = Turn(self._house, self._scope, self._row, self._adapter, admitted.turn)
         if admitted.created:
-            turn._hold_request(request, native)  # noqa: SLF001 - a session makes its turns
+            turn.hold_request(request)
         return turn
 
     def resume(self, turn_id: str | None = None) -> Turn[M]:
@@ -141,11 +141,11 @@ class Session(Generic[M]):
         """The session as it is now."""
         with self._scope.store.read() as db:
             eyes = owner_reading(self._scope, db)
-            info = listing.session_info(eyes, db, ledger.session_by_pk(db, self._row.session_pk))
+            info = listing.session_info(eyes, db, registry.session_by_pk(db, self._row.session_pk))
             return cast("SessionInfo", info)  # the owner sees every session
 
     def turns(self, *, limit: int = 50, cursor: str | None = None) -> Page[TurnInfo]:
         """The session's turns, oldest first; ``limit`` up to 200."""
         with self._scope.store.read() as db:
-            row = ledger.session_by_pk(db, self._row.session_pk)
+            row = registry.session_by_pk(db, self._row.session_pk)
             return listing.turn_list(owner_reading(self._scope, db), db, row, limit=limit, cursor=cursor)

@@ -14,17 +14,16 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Generic, Literal, TypeGuard, TypeVar, cast
 
-from attrs import evolve
+from attrs import evolve, frozen
 
+from optchat.core.active import Entry, arrange, transcript
 from optchat.core.budget import Budget
 from optchat.core.context import Context
 from optchat.core.errors import (
     BadArgument,
     ConfigError,
     MemoryNotReady,
-
     SummariesPending,
-    ToolProtocolError,
     TurnEnded,
 )
 from optchat.core.messages import (
@@ -37,7 +36,7 @@ from optchat.core.messages import (
     ToolResultPart,
     content_parts,
 )
-from optchat.core.pairing import check_pairs, order_for_dispatch
+from optchat.core.pairing import check_pairs
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer, WireAdapter
 from optchat.core.records import SealedPart, to_bytes
@@ -45,13 +44,13 @@ from optchat.core.snapshots import Snapshot
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
 from optchat.engine import answering, dispatch, ingest, turns
 from optchat.engine.handle import Scope
+from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.rendering import Rendered, assemble
 from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
 from optchat.memory.reader import Reader
-from optchat.store import scopes
-from optchat.store import turns as stored
-from optchat.store.ledger import SessionRow
+from optchat.store import scopes, turns as stored
+from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
@@ -64,32 +63,45 @@ def can_rebuild(adapter: HostAdapter[M]) -> TypeGuard[WireAdapter[M]]:
     return callable(getattr(adapter, "rebuild", None))
 
 
-def to_neutral(
-    adapter: HostAdapter[M], message: M | str | HostMessage, *, role: Literal["user", "assistant"], key: str | None = None
-) -> tuple[tuple[HostMessage, ...], M | None]:
-    """A message as neutral ones, and the native that it came as, if it did."""
-    if isinstance(message, str):
-        part = HostMessage.user(message, key=key) if role == "user" else HostMessage.assistant(message, key=key)
-        return (part,), None
+@frozen
+class Taken(Generic[M]):
+    """A message as it was handed over: neutral, and the native that it came as, if it did."""
+
+    neutral: tuple[HostMessage, ...]
+    natives: tuple[M, ...] = ()
+
+
+def take(adapter: HostAdapter[M], message: M | HostMessage, key: str | None = None) -> Taken[M]:
+    """A message in both forms; ``key`` is the event key of its first part."""
     if isinstance(message, HostMessage):
-        return (message if key is None else evolve(message, key=key),), None
-    decoded = tuple(adapter.decode(message))
-    if key is not None and decoded:
-        decoded = (evolve(decoded[0], key=key), *decoded[1:])
-    return decoded, message
+        neutral: tuple[HostMessage, ...] = (message,)
+        natives = cast("tuple[M, ...]", neutral) if isinstance(adapter, NeutralAdapter) else ()
+    else:
+        neutral, natives = tuple(adapter.decode(message)), (message,)
+    if key is not None and neutral:
+        neutral = (evolve(neutral[0], key=key), *neutral[1:])
+    return Taken(neutral, natives)
+
+
+@frozen
+class _Built(Generic[M]):
+    """An active transcript that was put together, and what it was put together from."""
+
+    extent: tuple[int, int]
+    handed: int
+    natives: list[M]
+    source: Literal["held", "rebuilt"]
 
 
 class Turn(Reader, Generic[M]):
     """
     One turn. Begun when made, as a file is open; the ``with`` block ends it.
 
-    Threads may share it. Sealing returns canonical refs. Every read is under the turn's own pin: what other sessions publish
-    while it runs is not seen (§ 9).
+    Threads may share it. Sealing returns canonical refs. Every read is under the turn's own pin: what other sessions
+    publish while it runs is not seen (§ 9).
     """
 
-    def __init__(
-        self, house: House, scope: Scope, session: SessionRow, adapter: HostAdapter[M], row: TurnRow
-    ) -> None:
+    def __init__(self, house: House, scope: Scope, session: SessionRow, adapter: HostAdapter[M], row: TurnRow) -> None:
         """Made by ``session.turn`` and ``session.resume``."""
         self._house, self._scope, self._session, self._adapter = house, scope, session, adapter
         self._pk = row.turn_pk
@@ -97,6 +109,8 @@ class Turn(Reader, Generic[M]):
         self._lock = threading.RLock()
         self._natives: dict[int, tuple[M, ...]] = {}  # by message ordinal: what this process was handed
         self._counted: dict[tuple[str, int], tuple[M, int]] = {}  # by tokenizer and identity of held natives
+        self._built: _Built[M] | None = None
+        self._next: int | None = None  # the next message's ordinal, as far as this handle knows
         self._rendered: dispatch.Held[M] | None = None
         self._outcome: Outcome | None = row.outcome
         self._suspended = row.state == "suspended"
@@ -117,7 +131,7 @@ class Turn(Reader, Generic[M]):
     def __repr__(self) -> str:
         return f"<Turn {self.id} of {self._session.session_id}, {self._outcome or 'open'}>"
 
-    # ---- state ---------------------------------------------------------------------------------------------------------
+    # ---- state -------------------------------------------------------------------------------------------------------
 
     @property
     def outcome(self) -> Outcome | None:
@@ -128,7 +142,7 @@ class Turn(Reader, Generic[M]):
     def pending(self) -> tuple[ToolCallPart, ...]:
         """The calls that no result answers yet, also those made before a resume."""
         with self._scope.store.read() as db:
-            return dispatch.pending(self._scope, db, self._pk)
+            return dispatch.pending(db, self._pk)
 
     @property
     def messages(self) -> tuple[HostMessage, ...]:
@@ -150,7 +164,7 @@ class Turn(Reader, Generic[M]):
         descriptor = stored.load_descriptor(db, self._pk)
         return None if descriptor is None else descriptor.shared_levels
 
-    # ---- context -------------------------------------------------------------------------------------------------------
+    # ---- context -----------------------------------------------------------------------------------------------------
 
     def context(
         self,
@@ -167,7 +181,8 @@ class Turn(Reader, Generic[M]):
 
         Args:
             budget: the call's window. What is left of it after the other parts bounds memory.
-            active: the turn's native messages so far, request first, sent by identity; None: those that this process was
+            active: the turn's native messages so far, request first, sent by identity; None: those that this process
+            was
                 handed, or rebuilt from what is sealed.
             readiness: "partial" serves a view that says in its own block what it does not cover; None is the policy's.
             wait_seconds: the most to wait for summaries; None is the policy's.
@@ -190,7 +205,15 @@ class Turn(Reader, Generic[M]):
         while held is None:
             try:
                 held = dispatch.held_rendering(
-                    self._scope, self._pk, self._session, self._adapter, budget, tokenizer, active_tokens, wanted, self._rendered
+                    self._scope,
+                    self._pk,
+                    self._session,
+                    self._adapter,
+                    budget,
+                    tokenizer,
+                    active_tokens,
+                    wanted,
+                    self._rendered,
                 )
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
@@ -223,61 +246,45 @@ class Turn(Reader, Generic[M]):
             return any(self._scope.store.owner_alive(db, owner) for owner in scopes.working_owners(db))
 
     def _active(self, active: Sequence[M] | None) -> tuple[list[M], Literal["passed", "held", "rebuilt"]]:
-        if active is not None:
-            natives = list(active)
-            self._check(natives)
-            return natives, "passed"
-        return self._held()
-
-    def _check(self, natives: Sequence[M]) -> None:
-        neutral = [message for native in natives for message in self._adapter.decode(native)]
-        check_pairs(neutral)
+        if active is None:
+            return self._held()
+        natives = list(active)
+        check_pairs([message for native in natives for message in self._adapter.decode(native)])
+        return natives, "passed"
 
     def _held(self) -> tuple[list[M], Literal["held", "rebuilt"]]:
         """The natives that this process was handed; what it was not, rebuilt from what is sealed."""
         with self._scope.store.read() as db:
+            extent = stored.extent(db, self._pk)
+            if self._built is not None and self._built.extent == extent and self._built.handed == len(self._natives):
+                return list(self._built.natives), self._built.source
             recall = answering.recaller(self._scope, self._tokenizer)
-            known = frozenset(self._natives)
-            sealed = dispatch.sealed_messages(db, self._pk, recall, without=known)
-            calls = dispatch.pending(self._scope, db, self._pk)
-        if calls:
-            raise ToolProtocolError(
-                f"{len(calls)} calls have no result yet, the first is {calls[0].name}; give each its result, then ask again"
-            )
-        if not sealed:
-            return [native for ordinal in sorted(self._natives) for native in self._natives[ordinal]], "held"
-        natives = self._merged(sealed)
-        self._check(natives)
-        return natives, "rebuilt" if not self._natives else "held"
-
-    def _merged(self, sealed: Sequence[tuple[int, HostMessage]]) -> list[M]:
-        """Natives in the turn's order: runs of what was not handed over as natives are rebuilt together, since some hosts put
-        several results in one message; what was sealed between a call and its results goes behind them."""
-        if not self._natives:
-            return list(self._rebuild(order_for_dispatch([message for _, message in sealed])))
-        found: list[M] = []
-        run: list[HostMessage] = []
-        by_ordinal: dict[int, list[HostMessage]] = {}
+            sealed = dispatch.sealed_messages(db, self._pk, recall, without=frozenset(self._natives))
+        entries: dict[int, Entry[M]] = {
+            ordinal: Entry(tuple(message for native in natives for message in self._adapter.decode(native)), natives)
+            for ordinal, natives in self._natives.items()
+        }
         for ordinal, message in sealed:
-            by_ordinal.setdefault(ordinal, []).append(message)
-        for ordinal in sorted({*by_ordinal, *self._natives}):
-            if ordinal in self._natives:
-                found += self._rebuild(order_for_dispatch(run)) if run else []
-                run = []
-                found += self._natives[ordinal]
-            else:
-                run += by_ordinal[ordinal]
-        return found + (list(self._rebuild(order_for_dispatch(run))) if run else [])
-
-    def _rebuild(self, messages: Sequence[HostMessage]) -> Sequence[M]:
-        if not can_rebuild(self._adapter):
+            known = entries.get(ordinal, Entry[M](()))
+            entries[ordinal] = Entry((*known.messages, message))
+        ordered = [entries[ordinal] for ordinal in sorted(entries)]
+        check_pairs([message for entry in arrange(ordered) for message in entry.messages])
+        if can_rebuild(self._adapter):
+            natives = transcript(ordered, self._adapter)
+        elif sealed:
             raise ConfigError(
-                f"the adapter {self._adapter.info.name!r} cannot make native messages; pass the turn's messages as active="
+                f"the adapter {self._adapter.info.name!r} cannot make native messages; pass the turn's as active="
             )
-        return self._adapter.rebuild(messages)
+        else:
+            natives = [native for entry in arrange(ordered) for native in entry.natives]
+        self._built = _Built(extent, len(self._natives), natives, "held" if self._natives else "rebuilt")
+        return list(natives), self._built.source
 
     def _count(self, natives: Sequence[M], tokenizer: Tokenizer, *, held: bool) -> int:
-        """Tokens of the active transcript. Held natives are final, so that each is counted once; others may have changed."""
+        """
+        Tokens of the active transcript. Held natives are final, so that each is counted once; others may have
+        changed.
+        """
         if not held:
             return sum(self._adapter.count(native, tokenizer) for native in natives)
         total = 0
@@ -290,7 +297,7 @@ class Turn(Reader, Generic[M]):
             total += known[1]
         return total
 
-    # ---- sealing -------------------------------------------------------------------------------------------------------
+    # ---- sealing -----------------------------------------------------------------------------------------------------
 
     def add(self, *messages: M | HostMessage) -> tuple[str, ...]:
         """
@@ -302,8 +309,7 @@ class Turn(Reader, Generic[M]):
             TurnEnded: the turn has its outcome.
             RevisionConflict, ResyncNeeded: what is sealed under the same key differs.
         """
-        taken = [to_neutral(self._adapter, message, role="assistant") for message in messages]
-        return self._seal(taken)
+        return self._seal([take(self._adapter, message) for message in messages])
 
     def observe(self, messages: Sequence[M]) -> tuple[str, ...]:
         """
@@ -340,7 +346,7 @@ class Turn(Reader, Generic[M]):
             TurnEnded: the turn has its outcome.
         """
         self._house.writable()
-        neutral, _native = to_neutral(self._adapter, message, role="assistant")
+        neutral = take(self._adapter, message).neutral
         for said in neutral:
             if said.key is None and not any(isinstance(part, (ToolCallPart, ToolResultPart)) for part in said.parts):
                 raise BadArgument("a staged message is replaced by its key; give it one, or wait until it is final")
@@ -348,19 +354,19 @@ class Turn(Reader, Generic[M]):
 
     def user(self, text: str, *, key: str | None = None) -> tuple[str, ...]:
         """Seal what the user said while the turn runs: steering."""
-        return self._seal([((HostMessage.user(text, key=key),), None)])
+        return self._say(HostMessage.user(text, key=key))
 
     def assistant(self, text: str, *, calls: Sequence[ToolCallPart] = (), key: str | None = None) -> tuple[str, ...]:
         """Seal what the assistant said and called, a record for the text and one for each call."""
         if not isinstance(text, str):
             raise BadArgument(f"the assistant's text is a str, not {type(text).__name__}; natives go to add()")
-        return self._seal([((HostMessage.assistant(text, calls, key=key),), None)])
+        return self._say(HostMessage.assistant(text, calls, key=key))
 
     def tool_call(self, call_id: str, name: str, arguments: str | Mapping[str, object]) -> tuple[str, ...]:
         """Seal a call. ``arguments``: JSON text as produced, or a parsed object. Idempotent by call id."""
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         part = ToolCallPart(call_id, name, written)
-        return self._seal([((HostMessage.assistant("", [part]),), None)])
+        return self._say(HostMessage.assistant("", [part]))
 
     def tool_result(
         self, call_id: str, content: Content | ToolOutput, *, is_error: bool = False, truncated: bool = False
@@ -378,54 +384,70 @@ class Turn(Reader, Generic[M]):
         else:
             said = content_parts(content)
         part = ToolResultPart(call_id, said, is_error, truncated)
-        return self._seal([((HostMessage("tool", (part,)),), None)])
+        return self._say(HostMessage("tool", (part,)))
 
     def report(self, name: str, text: str, *, complete: bool = True) -> tuple[str, ...]:
         """Seal a subagent's or background report; ``complete=False``: only a preview of it is known."""
-        return self._seal([((HostMessage("tool", (ReportPart(name, text, complete),)),), None)])
+        return self._say(HostMessage("tool", (ReportPart(name, text, complete),)))
 
     @property
     def _name(self) -> tuple[str, int]:
         return self._session.session_id, self._session.generation
 
-    def _seal(self, taken: Sequence[tuple[tuple[HostMessage, ...], M | None]]) -> tuple[str, ...]:
+    def _say(self, message: HostMessage) -> tuple[str, ...]:
+        return self._seal([take(self._adapter, message)])
+
+    def _seal(self, taken: Sequence[Taken[M]]) -> tuple[str, ...]:
         self._house.writable()
         with self._lock:
-            retrieved = self._retrieved()
+            answers = any(
+                isinstance(part, ToolResultPart) for each in taken for said in each.neutral for part in said.parts
+            )
+            retrieved = self._retrieved() if answers else ingest.NOTHING_RETRIEVED
 
             def make(first: int) -> list[tuple[SealedPart, ...]]:
                 return [
-                    ingest.prepare(self._scope, neutral, turn_id=self.id, ordinal=first + number, retrieved=retrieved)
-                    for number, (neutral, _native) in enumerate(taken)
+                    ingest.prepare(
+                        self._scope, each.neutral, turn_id=self.id, ordinal=first + number, retrieved=retrieved
+                    )
+                    for number, each in enumerate(taken)
                 ]
 
-            done = ingest.seal_next(self._scope, self._pk, *self._name, make)
+            done = ingest.seal_next(self._scope, self._pk, *self._name, make, self._next)
             if done.sealed.new:
-                for ordinal, (neutral, native) in zip(done.ordinals, taken, strict=True):
-                    if native is not None:
-                        self._natives[ordinal] = (native,)
-                    elif _is_neutral(self._adapter):
-                        self._natives[ordinal] = cast("tuple[M, ...]", neutral)
+                self._next = done.ordinals[-1] + 1
+                for ordinal, each in zip(done.ordinals, taken, strict=True):
+                    if each.natives and not self._is_late(each):
+                        self._natives[ordinal] = each.natives
             return done.sealed.refs
 
     def _retrieved(self) -> ingest.Retrieved:
         with self._scope.store.read() as db:
             return dispatch.retrieved(db, self._pk)
 
-    def _hold_request(self, request: tuple[HostMessage, ...], native: M | None) -> None:
-        if native is not None:
-            self._natives[0] = (native,)
-        elif _is_neutral(self._adapter):
-            self._natives[0] = cast("tuple[M, ...]", request)
+    def _is_late(self, taken: Taken[M]) -> bool:
+        """Whether a neutral result answers a call of an earlier turn: it is sealed as that, and sent as a report."""
+        if not isinstance(self._adapter, NeutralAdapter):
+            return False  # a host's own message is sent as the host made it
+        answered = [part.call_id for said in taken.neutral for part in said.parts if isinstance(part, ToolResultPart)]
+        if not answered:
+            return False
+        with self._scope.store.read() as db:
+            return not dispatch.call_ids(db, self._pk).issuperset(answered)
 
-    # ---- memory tools --------------------------------------------------------------------------------------------------
+    def hold_request(self, request: Taken[M]) -> None:
+        """The request as the host has it: for the session that made the turn."""
+        if request.natives:
+            self._natives[0] = request.natives
+
+    # ---- memory tools ------------------------------------------------------------------------------------------------
 
     def call(self, name: str, arguments: str | Mapping[str, object]) -> ToolOutput:
         """
         Run a memory tool under the turn's snapshot (§ 8); seals nothing.
 
-        A model's mistake (bad JSON, a bad ref) is an answer with ``is_error``; what was shown is recorded as the turn's foreign
-        context.
+        A model's mistake (bad JSON, a bad ref) is an answer with ``is_error``; what was shown is recorded as the turn's
+        foreign context.
 
         Raises:
             BadArgument: ``name`` is no memory tool.
@@ -440,12 +462,14 @@ class Turn(Reader, Generic[M]):
             row = dispatch.open_row(db, self._pk)
             given = answering.answer(eyes, db, self._tokenizer, name, written)
         if row.outcome is not None:
-            raise TurnEnded(f"turn {self.id} has ended as {row.outcome}; begin a new turn to read on", outcome=row.outcome)
+            raise TurnEnded(
+                f"turn {self.id} has ended as {row.outcome}; begin a new turn to read on", outcome=row.outcome
+            )
         own_end = 0 if eyes.own is None else eyes.own.end
         answering.keep(self._scope, self._pk, name, to_bytes(written), own_end, given)
         return given.output
 
-    # ---- end -----------------------------------------------------------------------------------------------------------
+    # ---- end ---------------------------------------------------------------------------------------------------------
 
     def suspend(self) -> None:
         """
@@ -490,8 +514,8 @@ class Turn(Reader, Generic[M]):
         try:
             self._end(outcome, et.__name__)
         except Exception as ending:  # noqa: BLE001 - whatever it is, the caller's own error must not be hidden by it
-            # The caller's error is the one to see; that the end could not be written is told beside it. Upkeep, or the next
-            # turn, ends it.
+            # The caller's error is the one to see; that the end could not be written is told beside it. Upkeep, or the
+            # next turn, ends it.
             if e is not None:
                 e.add_note(f"optchat could not end the turn: {ending}")
 
@@ -506,10 +530,3 @@ def _repeated(before: dispatch.Held[M] | None, now: Rendered[M]) -> int:
             break
         total += len(new.text.encode())
     return total
-
-
-def _is_neutral(adapter: object) -> bool:
-    """Whether a session's natives are neutral messages themselves."""
-    return isinstance(adapter, dispatch.NeutralAdapter)
-
-

@@ -19,7 +19,9 @@ from optchat.store.rows import Connection, all_rows, keys, one_row, one_value
 def sqlite_faults(db: Connection) -> list[str]:
     """What SQLite's own checks say, and foreign keys that point nowhere."""
     found = [str(row[0]) for row in all_rows(db, "PRAGMA quick_check(20)") if row[0] != "ok"]
-    found += [f"a row of {row[0]} names a missing row of {row[2]}" for row in all_rows(db, "PRAGMA foreign_key_check")][:20]
+    found += [f"a row of {row[0]} names a missing row of {row[2]}" for row in all_rows(db, "PRAGMA foreign_key_check")][
+        :20
+    ]
     return found
 
 
@@ -73,23 +75,30 @@ def turn_agrees(db: Connection, row: PublicationRow) -> bool:
 
 def segment_of_generation(db: Connection, generation_pk: int) -> int:
     return int(
-        one_value(db, "SELECT segment_pk FROM generation WHERE generation_pk = :generation", {"generation": generation_pk})
+        one_value(
+            db, "SELECT segment_pk FROM generation WHERE generation_pk = :generation", {"generation": generation_pk}
+        )
     )
 
 
-def unindexed_records(db: Connection, scope_pk: int, limit: int = 50) -> list[int]:
-    """Records with text that have neither a document nor an index job; memory tools' own are left out on purpose."""
+def unindexed_records(db: Connection, scope_pk: int) -> list[int]:
+    """
+    Records with text that have neither a document nor an index job: those without a word, and those that were lost.
+
+    Memory tools' own are left out on purpose.
+    """
     return [
         row[0]
         for row in all_rows(
             db,
-            "SELECT record_key FROM segment JOIN record ON record_key BETWEEN segment_pk << 40 AND segment_pk << 40 | :mask"
+            "SELECT record_key FROM segment JOIN record ON record_key BETWEEN segment_pk << 40 AND segment_pk << 40 |"
+            " :mask"
             " WHERE scope_pk = :scope AND record.state = 0 AND payload_bytes > 0"
             " AND NOT EXISTS (SELECT 1 FROM document WHERE document.subject = record_key AND document.kind < 6)"
             " AND NOT EXISTS (SELECT 1 FROM job WHERE job.kind = 4 AND job.subject = record_key)"
             " AND (structure IS NULL OR json_extract(structure, '$.memory') IS NULL)"
-            " AND EXISTS (SELECT 1 FROM turn WHERE turn.turn_pk = record.turn_pk) LIMIT :limit",
-            {"scope": scope_pk, "mask": KEY_MASK, "limit": limit},
+            " AND EXISTS (SELECT 1 FROM turn WHERE turn.turn_pk = record.turn_pk)",
+            {"scope": scope_pk, "mask": KEY_MASK},
         )
     ]
 

@@ -4,8 +4,8 @@ The forest: trees, nodes, recipes, views.
 Decides: how nodes and views are stored, and that a node's revision is found by clock.
 Refuses to know: which node should exist.
 
-Under clock c a position resolves to its greatest revision with ``born`` ≤ c, else to its smallest: what landed since the pin
-is new, what was repaired since is not shown.
+Under clock c a position resolves to its greatest revision with ``born`` ≤ c, else to its smallest: what landed since
+the pin is new, what was repaired since is not shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from optchat.core.lineage import Chain, ordinal_of, owner_of
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, span_of_post_order
 from optchat.core.tree import NODE_KIND_NUMBER, NODE_KINDS, Node, Recipe
-from optchat.store.ledger import load_leaf_texts
+from optchat.store.payloads import load_leaf_texts
 from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
 
 NEWEST = (1 << 62) - 1  # a clock above every other: the owner's reading
@@ -32,7 +32,7 @@ class Size:
     interrupted: int
 
 
-# ---- trees -------------------------------------------------------------------------------------------------------------
+# ---- trees -----------------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -66,12 +66,13 @@ def find_chunk_tree(db: Connection, record_key: int) -> TreeRow | None:
 def create_chunk_tree(db: Connection, scope_pk: int, record_key: int, page_bytes: int, pages: int) -> int:
     return insert(
         db,
-        "INSERT INTO tree (scope_pk, kind, record_key, page_bytes, pages) VALUES (:scope, 'chunk', :record, :bytes, :pages)",
+        "INSERT INTO tree (scope_pk, kind, record_key, page_bytes, pages) VALUES (:scope, 'chunk', :record, :bytes,"
+        " :pages)",
         {"scope": scope_pk, "record": record_key, "bytes": page_bytes, "pages": pages},
     )
 
 
-# ---- recipes -----------------------------------------------------------------------------------------------------------
+# ---- recipes ---------------------------------------------------------------------------------------------------------
 
 
 def intern_recipe(db: Connection, scope_pk: int, recipe: Recipe) -> int:
@@ -109,14 +110,22 @@ def recipe_counts(db: Connection, scope_pk: int) -> dict[tuple[str, str], int]:
     return counts
 
 
-# ---- nodes -------------------------------------------------------------------------------------------------------------
+# ---- nodes -----------------------------------------------------------------------------------------------------------
 
 _COLUMNS = "node_key, revision, kind, text, escaped_bytes, failed, interrupted, first_at, last_at, born"
 
 
 def _node(row: Row) -> Node:
     return Node(
-        span_of_post_order(row[0] & KEY_MASK), row[1], NODE_KINDS[row[2]], row[3], row[4], row[5], row[6], row[7], row[8]
+        span_of_post_order(row[0] & KEY_MASK),
+        row[1],
+        NODE_KINDS[row[2]],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        row[8],
     )
 
 
@@ -124,8 +133,10 @@ def insert_node(db: Connection, node_key: int, node: Node, recipe_pk: int, input
     """Insert a position's first revision. A second writer of the same position is a broken fence, and fails here."""
     run(
         db,
-        "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, failed, interrupted,"
-        " first_at, last_at) VALUES (:key, 0, :kind, :text, :escaped, :recipe, :inputs, :born, :failed, :interrupted, :first, :last)",
+        "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, failed,"
+        " interrupted,"
+        " first_at, last_at) VALUES (:key, 0, :kind, :text, :escaped, :recipe, :inputs, :born, :failed, :interrupted,"
+        " :first, :last)",
         {
             "key": node_key,
             "kind": NODE_KIND_NUMBER[node.kind],
@@ -140,7 +151,15 @@ def insert_node(db: Connection, node_key: int, node: Node, recipe_pk: int, input
             "last": node.last_at,
         },
     )
-    run(db, "UPDATE recipe SET nodes = nodes + 1 WHERE recipe_pk = :recipe", {"recipe": recipe_pk})
+
+
+def count_nodes(db: Connection, recipe_pk: int, inserted: int) -> None:
+    """Add to the number of current nodes that a recipe made."""
+    run(
+        db,
+        "UPDATE recipe SET nodes = nodes + :inserted WHERE recipe_pk = :recipe",
+        {"recipe": recipe_pk, "inserted": inserted},
+    )
 
 
 def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) -> dict[int, Node]:
@@ -149,7 +168,7 @@ def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) ->
     newer: list[int] = []
     for row in all_rows(
         db,
-        f"SELECT {_COLUMNS} FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",  # noqa: S608 - a constant
+        f"SELECT {_COLUMNS} FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
         {"keys": keys(node_keys)},
     ):
         found[row[0]] = _node(row)
@@ -158,7 +177,7 @@ def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) ->
     for key in newer:  # repaired since the pin: the revision that the pin saw is in the history
         older = one_row(
             db,
-            f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key"  # noqa: S608 - a constant
+            f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key"
             " ORDER BY born <= :clock DESC, CASE WHEN born <= :clock THEN -revision ELSE revision END LIMIT 1",
             {"key": key, "clock": clock},
         )
@@ -189,7 +208,7 @@ def load_sizes(db: Connection, node_keys: Iterable[int]) -> dict[int, Size]:
     }
 
 
-# ---- nodes of a session, verbatim leaves included -------------------------------------------------------------------------
+# ---- nodes of a session, verbatim leaves included --------------------------------------------------------------------
 
 
 def session_sizes(db: Connection, chain: Chain, spans: Iterable[Span]) -> dict[Span, Size]:
@@ -239,7 +258,7 @@ def tree_sizes(db: Connection, tree_pk: int, spans: Mapping[int, Span]) -> dict[
     return {spans[key]: size for key, size in load_sizes(db, spans).items() if owner_of(key) == tree_pk}
 
 
-# ---- views -------------------------------------------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -264,7 +283,8 @@ def load_view(db: Connection, tree_pk: int) -> ViewRow:
 def save_view(db: Connection, view: ViewRow) -> None:
     run(
         db,
-        "UPDATE view SET revision = :revision, length = :length, levels = :levels, shrinking = :shrinking WHERE tree_pk = :tree",
+        "UPDATE view SET revision = :revision, length = :length, levels = :levels, shrinking = :shrinking WHERE"
+        " tree_pk = :tree",
         {
             "revision": view.revision,
             "length": view.length,
@@ -281,10 +301,13 @@ def nodes_of_tree(db: Connection, tree_pk: int, *, after: int, limit: int) -> li
         (ordinal_of(row[0]), _node(row), row[10], row[11])
         for row in all_rows(
             db,
-            f"SELECT {_COLUMNS}, inputs_sha256, recipe_pk FROM node"  # noqa: S608 - a constant
+            f"SELECT {_COLUMNS}, inputs_sha256, recipe_pk FROM node"
             " WHERE node_key > :low AND node_key < :high AND state = 0 ORDER BY node_key LIMIT :limit",
-            {"low": tree_pk << KEY_BITS | after if after >= 0 else (tree_pk << KEY_BITS) - 1,
-             "high": (tree_pk + 1) << KEY_BITS, "limit": limit},
+            {
+                "low": tree_pk << KEY_BITS | after if after >= 0 else (tree_pk << KEY_BITS) - 1,
+                "high": (tree_pk + 1) << KEY_BITS,
+                "limit": limit,
+            },
         )
     ]
 

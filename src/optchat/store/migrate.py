@@ -183,8 +183,6 @@ def _apply(db: apsw.Connection, path: Path, migration: Migration) -> None:
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 0)
     try:
         with _transaction(db):
-            if _number(db, "user_version") >= migration.number:
-                return
             db.execute(migration.sql)
             dangling = db.execute("PRAGMA foreign_key_check").fetchone()
             if dangling is not None:

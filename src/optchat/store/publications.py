@@ -41,7 +41,8 @@ class PublicationRow:
 
 
 _PUBLICATION = (
-    "SELECT publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at, published_at, born, retired_clock,"
+    "SELECT publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at, published_at, born,"
+    " retired_clock,"
     " state FROM publication "
 )
 
@@ -65,7 +66,8 @@ def insert_publication(
 ) -> None:
     run(
         db,
-        "INSERT INTO publication (publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at, published_at,"
+        "INSERT INTO publication (publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at,"
+        " published_at,"
         " born) VALUES (:key, :turn, :generation, :start, :end, :outcome, :completed, :published, :born)",
         {
             "key": publication_key,
@@ -102,7 +104,8 @@ def publication_of_record(db: Connection, generation_pk: int, seq: int, sight: S
     """The publication under a sight's mark that covers a record, if any counts."""
     row = one_row(
         db,
-        _PUBLICATION + "WHERE generation_pk = :generation AND publication_key < :mark AND start_seq <= :seq AND end_seq > :seq"
+        _PUBLICATION
+        + "WHERE generation_pk = :generation AND publication_key < :mark AND start_seq <= :seq AND end_seq > :seq"
         " AND state = 0 AND (retired_clock IS NULL OR retired_clock > :clock) ORDER BY publication_key DESC LIMIT 1",
         {
             "generation": generation_pk,
@@ -133,7 +136,8 @@ def first_published_start(db: Connection, generation_pk: int) -> int | None:
     """Where a generation's published records begin."""
     value = one_value(
         db,
-        "SELECT min(start_seq) FROM publication WHERE generation_pk = :generation AND state = 0 AND retired_clock IS NULL",
+        "SELECT min(start_seq) FROM publication WHERE generation_pk = :generation AND state = 0 AND retired_clock IS"
+        " NULL",
         {"generation": generation_pk},
     )
     return None if value is None else int(value)
@@ -162,7 +166,8 @@ def count_publications(db: Connection, scope_pk: int) -> int:
     return int(
         one_value(
             db,
-            "SELECT count(*) FROM publication WHERE publication_key BETWEEN :low AND :high AND state = 0 AND retired_clock IS NULL",
+            "SELECT count(*) FROM publication WHERE publication_key BETWEEN :low AND :high AND state = 0 AND"
+            " retired_clock IS NULL",
             {"low": scope_pk << KEY_BITS, "high": scope_pk << KEY_BITS | KEY_MASK},
         )
     )

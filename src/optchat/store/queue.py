@@ -4,8 +4,9 @@ The queue: jobs, leases, waiters, and the ledger of summarizer calls.
 Decides: how jobs are stored and claimed. A claim reads only the index of ready jobs.
 Refuses to know: what a job's work is.
 
-The contract of a claim: a claimed job carries a fence that no other claim of it has had. A result is taken only under that
-fence (``finish`` and ``give_back`` change nothing otherwise). Leases make progress likely; the fence alone makes it safe.
+The contract of a claim: a claimed job carries a fence that no other claim of it has had. A result is taken only under
+that fence (``finish`` and ``give_back`` change nothing otherwise). Leases make progress likely; the fence alone makes
+it safe.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from optchat.core.jobs import FAILED, KIND_NUMBER, KINDS, LEASED, PRIORITY, READY, WAITING, Calls, JobKind
-from optchat.store.rows import Connection, Row, all_rows, insert, one_row, one_value, run
+from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
 
 
 @frozen
@@ -56,8 +57,9 @@ def add_job(
     Insert a job, ready if it needs nothing more.
 
     Args:
-        needs: node keys (of any tree) and turns that must land or be published first; a landing wakes exactly those who wait.
-        admission_tree: for leaves: only a few of a tree are ready at a time; ``admitted`` says whether this one is.
+        needs: node keys (of any tree) and turns that must land or be published first; a landing wakes exactly those who
+        wait. admission_tree: for leaves: only a few of a tree are ready at a time; ``admitted`` says whether this one
+        is.
     """
     waits = list(dict.fromkeys(needs))
     job = insert(
@@ -98,10 +100,21 @@ def promote(db: Connection, tree_pk: int, window: int) -> None:
     if room > 0:
         run(
             db,
-            "UPDATE job SET state = 1 WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree AND state = 0 AND missing = 0"
+            "UPDATE job SET state = 1 WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree AND state = 0 AND"
+            " missing = 0"
             " ORDER BY position LIMIT :room)",
             {"tree": tree_pk, "room": room},
         )
+
+
+def awaited(db: Connection, landed: Iterable[int]) -> frozenset[int]:
+    """Those of what landed that some job waits for: nearly always none."""
+    return frozenset(
+        row[0]
+        for row in all_rows(
+            db, "SELECT needs FROM waiter WHERE needs IN (SELECT value FROM carray(:landed))", {"landed": keys(landed)}
+        )
+    )
 
 
 def wake(db: Connection, needs: int) -> list[JobRow]:
@@ -114,7 +127,7 @@ def wake(db: Connection, needs: int) -> list[JobRow]:
     for job in jobs:
         row = one_row(
             db,
-            f"UPDATE job SET missing = missing - 1 WHERE job_pk = :job RETURNING {_JOB}, missing",  # noqa: S608 - a constant
+            f"UPDATE job SET missing = missing - 1 WHERE job_pk = :job RETURNING {_JOB}, missing",
             {"job": job},
         )
         if row is not None and row[9] == 0:
@@ -140,7 +153,9 @@ def job_of(db: Connection, kind: JobKind, subject: int) -> int | None:
     return None if value is None else int(value)
 
 
-def claim(db: Connection, scope_pk: int, *, owner_pk: int, now: int, lease_until: int, limit: int, summaries: bool) -> list[JobRow]:
+def claim(
+    db: Connection, scope_pk: int, *, owner_pk: int, now: int, lease_until: int, limit: int, summaries: bool
+) -> list[JobRow]:
     """
     Lease the next ready jobs of a scope.
 
@@ -157,7 +172,8 @@ def claim(db: Connection, scope_pk: int, *, owner_pk: int, now: int, lease_until
     for (job,) in rows:
         row = one_row(
             db,
-            f"UPDATE job SET state = 2, owner_pk = :owner, lease_until = :until, fence = fence + 1 WHERE job_pk = :job RETURNING {_JOB}",  # noqa: S608 - a constant
+            f"UPDATE job SET state = 2, owner_pk = :owner, lease_until = :until, fence = fence + 1 WHERE job_pk = :job"
+            f" RETURNING {_JOB}",
             {"job": job, "owner": owner_pk, "until": lease_until},
         )
         assert row is not None, "selected in this transaction"
@@ -229,7 +245,8 @@ def expand(db: Connection, job: JobRow, needs: Iterable[int]) -> None:
     waits = list(needs)
     run(
         db,
-        "UPDATE job SET state = 0, owner_pk = NULL, missing = :missing WHERE job_pk = :job AND fence = :fence AND state = 2",
+        "UPDATE job SET state = 0, owner_pk = NULL, missing = :missing WHERE job_pk = :job AND fence = :fence AND"
+        " state = 2",
         {"job": job.job_pk, "fence": job.fence, "missing": len(waits)},
     )
     for need in waits:
@@ -240,7 +257,8 @@ def advance_index(db: Connection, job: JobRow, position: int) -> None:
     """An index job has done one piece: it is ready for the next."""
     run(
         db,
-        "UPDATE job SET state = 1, owner_pk = NULL, position = :position WHERE job_pk = :job AND fence = :fence AND state = 2",
+        "UPDATE job SET state = 1, owner_pk = NULL, position = :position WHERE job_pk = :job AND fence = :fence AND"
+        " state = 2",
         {"job": job.job_pk, "fence": job.fence, "position": position},
     )
 
@@ -309,7 +327,7 @@ def failures(db: Connection, scope_pk: int, limit: int = 20) -> list[FailureRow]
     ]
 
 
-# ---- the ledger of calls -------------------------------------------------------------------------------------------------
+# ---- the ledger of calls ---------------------------------------------------------------------------------------------
 
 
 def insert_call(
@@ -333,7 +351,8 @@ def insert_call(
     run(
         db,
         "INSERT INTO call (scope_pk, at, job_kind, attempt, why, model, input_tokens, output_tokens, cache_read_tokens,"
-        " cache_write_tokens, cost, wait_us, latency_us, outcome) VALUES (:scope, :at, :kind, :attempt, :why, :model, :input, :output,"
+        " cache_write_tokens, cost, wait_us, latency_us, outcome) VALUES (:scope, :at, :kind, :attempt, :why, :model,"
+        " :input, :output,"
         " :cache_read, :cache_write, :cost, :wait, :latency, :outcome)",
         {
             "scope": scope_pk,

@@ -8,7 +8,8 @@ Refuses to know: any table.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeAlias
 
 import apsw
@@ -47,9 +48,17 @@ def insert(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) 
 
 
 def keys(values: Iterable[int]) -> Any:
-    """Integers as a table-valued argument: ``... WHERE key IN (SELECT value FROM carray(:keys))``, one statement for many rows."""
+    """
+    Integers as a table-valued argument: ``... WHERE key IN (SELECT value FROM carray(:keys))``, one statement for
+    many rows.
+    """
     # An empty buffer has no aligned address, which APSW refuses; no key is negative, so -1 names nothing.
     return apsw.carray(array("q", values) or array("q", (-1,)))
+
+
+def blobs(values: Sequence[bytes]) -> Any:
+    """Byte strings as a table-valued argument, at least one."""
+    return apsw.carray(tuple(values))
 
 
 def with_flags(row: Row, *places: int) -> Row:
@@ -58,3 +67,9 @@ def with_flags(row: Row, *places: int) -> Row:
     for place in places:
         changed[place] = bool(changed[place])
     return tuple(changed)
+
+
+def moment_of(microseconds: int, utc_offset_seconds: int = 0) -> datetime:
+    """A stored time, in the offset in which it was recorded."""
+    at = datetime.fromtimestamp(microseconds // 1_000_000, timezone(timedelta(seconds=utc_offset_seconds)))
+    return at + timedelta(microseconds=microseconds % 1_000_000)

@@ -63,7 +63,8 @@ def create_scope(
     """Insert a scope with its shared tree, an empty view and its first moment."""
     scope_pk = insert(
         db,
-        "INSERT INTO scope (name, created_at, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format, shared_tree)"
+        "INSERT INTO scope (name, created_at, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format,"
+        " shared_tree)"
         " VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0)",
         {
             "name": name,
@@ -84,12 +85,11 @@ def create_scope(
     )
     run(
         db,
-        "INSERT INTO moment (moment_key, publications, documents, policy_revision, epoch, at) VALUES (:key, 0, 0, 1, 0, :at)",
+        "INSERT INTO moment (moment_key, publications, documents, policy_revision, epoch, at) VALUES (:key, 0, 0, 1,"
+        " 0, :at)",
         {"key": scope_pk << KEY_BITS, "at": at},
     )
-    return ScopeRow(
-        scope_pk, name, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format, tree
-    )
+    return ScopeRow(scope_pk, name, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format, tree)
 
 
 def scope_names(db: Connection) -> list[str]:
@@ -97,7 +97,10 @@ def scope_names(db: Connection) -> list[str]:
 
 
 def current_moment(db: Connection, scope_pk: int) -> Moment:
-    """The newest tick: what a pin taken now sees. The epoch and policy revision are the scope's own, which may be newer."""
+    """
+    The newest tick: what a pin taken now sees. The epoch and policy revision are the scope's own, which may be
+    newer.
+    """
     row = one_row(
         db,
         "SELECT scope.clock, moment.publications, moment.documents, scope.policy_revision, scope.epoch, moment.at"
@@ -123,9 +126,7 @@ def find_moment(db: Connection, scope_pk: int, clock: int) -> Moment | None:
 
 def scope_counters(db: Connection, scope_pk: int) -> tuple[int, int, int]:
     """(epoch, policy revision, clock): what every read under a pin checks first."""
-    row = one_row(
-        db, "SELECT epoch, policy_revision, clock FROM scope WHERE scope_pk = :scope", {"scope": scope_pk}
-    )
+    row = one_row(db, "SELECT epoch, policy_revision, clock FROM scope WHERE scope_pk = :scope", {"scope": scope_pk})
     return (0, 0, 0) if row is None else (row[0], row[1], row[2])
 
 
@@ -168,7 +169,8 @@ def next_clock(db: Connection, scope_pk: int) -> int:
 def take_publication_number(db: Connection, scope_pk: int) -> int:
     row = one_row(
         db,
-        "UPDATE scope SET next_publication = next_publication + 1 WHERE scope_pk = :scope RETURNING next_publication - 1",
+        "UPDATE scope SET next_publication = next_publication + 1 WHERE scope_pk = :scope RETURNING next_publication -"
+        " 1",
         {"scope": scope_pk},
     )
     assert row is not None, "the scope of a handle exists"
@@ -179,7 +181,8 @@ def take_document_numbers(db: Connection, scope_pk: int, count: int) -> int:
     """Reserve ``count`` numbers; the first of them. Numbers are never used again, whatever is deleted."""
     row = one_row(
         db,
-        "UPDATE scope SET next_document = next_document + :count WHERE scope_pk = :scope RETURNING next_document - :count",
+        "UPDATE scope SET next_document = next_document + :count WHERE scope_pk = :scope RETURNING next_document -"
+        " :count",
         {"scope": scope_pk, "count": count},
     )
     assert row is not None, "the scope of a handle exists"
@@ -199,7 +202,7 @@ def name_summarizer(db: Connection, scope_pk: int, name: str) -> None:
     )
 
 
-# ---- projects ----------------------------------------------------------------------------------------------------------
+# ---- projects --------------------------------------------------------------------------------------------------------
 
 
 def find_project(db: Connection, alias: str) -> int | None:
@@ -231,7 +234,7 @@ def project_id(db: Connection, project_pk: int) -> str:
     return str(one_value(db, "SELECT project_id FROM project WHERE project_pk = :project", {"project": project_pk}))
 
 
-# ---- owners -------------------------------------------------------------------------------------------------------------
+# ---- owners ----------------------------------------------------------------------------------------------------------
 
 
 def set_working(db: Connection, owner_pk: int, working: bool) -> None:

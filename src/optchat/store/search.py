@@ -44,8 +44,8 @@ class NewDocument:
     A text to be searchable.
 
     ``words``: what the pre-tokenizer of that version gave. ``segment_pk``: None for a node of the shared tree.
-    ``visible``: the number of the publication that makes it visible to others, if there is one already. ``turn_pk``: the
-    turn of a record; ranking goes without it, and worse.
+    ``visible``: the number of the publication that makes it visible to others, if there is one already. ``turn_pk``:
+    the turn of a record; ranking goes without it, and worse.
     """
 
     document_key: int
@@ -75,7 +75,8 @@ def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
             db,
             "INSERT INTO document (document_key, pretokenizer, kind, segment_pk, turn_pk, start_seq, end_seq, subject,"
             " start_byte, end_byte, word_count, at, visible)"
-            " VALUES (:key, :pretokenizer, :kind, :segment, :turn, :start, :end, :subject, :start_byte, :end_byte, :words,"
+            " VALUES (:key, :pretokenizer, :kind, :segment, :turn, :start, :end, :subject, :start_byte, :end_byte,"
+            " :words,"
             " :at, :visible)",
             {
                 "key": row.document_key,
@@ -187,8 +188,8 @@ class Wanted:
     """
     What a search is limited to.
 
-    ``within``: records of these ranges, and nodes wholly inside one; None: anywhere. ``published``: what publications of
-    these numbers [first, end) made visible. ``after`` is inclusive, ``before`` exclusive, in microseconds.
+    ``within``: records of these ranges, and nodes wholly inside one; None: anywhere. ``published``: what publications
+    of these numbers [first, end) made visible. ``after`` is inclusive, ``before`` exclusive, in microseconds.
     """
 
     within: tuple[OwnRange, ...] | None = None

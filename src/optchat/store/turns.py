@@ -15,7 +15,7 @@ from attrs import frozen
 
 from optchat.core.messages import Outcome
 from optchat.core.publications import TurnState
-from optchat.store.rows import Connection, Row, all_rows, insert, one_row, one_value, run, with_flags
+from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
 
 
 @frozen
@@ -45,7 +45,8 @@ class TurnRow:
 
 
 _TURN = (
-    "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request, inherited,"
+    "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request,"
+    " inherited,"
     " start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key FROM turn "
 )
 
@@ -70,9 +71,7 @@ def find_turn(db: Connection, generation_pk: int, turn_id: str) -> TurnRow | Non
 
 def open_turn(db: Connection, generation_pk: int) -> TurnRow | None:
     """The generation's open or suspended turn: there is at most one."""
-    row = one_row(
-        db, _TURN + "WHERE generation_pk = :generation AND state <> 'ended'", {"generation": generation_pk}
-    )
+    row = one_row(db, _TURN + "WHERE generation_pk = :generation AND state <> 'ended'", {"generation": generation_pk})
     return None if row is None else _turn(row)
 
 
@@ -119,7 +118,8 @@ def last_exchange(db: Connection, generation_pk: int) -> TurnRow | None:
     """The newest ended turn that has a request."""
     row = one_row(
         db,
-        _TURN + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 ORDER BY ordinal DESC LIMIT 1",
+        _TURN
+        + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 ORDER BY ordinal DESC LIMIT 1",
         {"generation": generation_pk},
     )
     return None if row is None else _turn(row)
@@ -130,7 +130,8 @@ def count_turns(db: Connection, generation_pk: int, *, published_below: int | No
     return int(
         one_value(
             db,
-            "SELECT count(*) FROM turn WHERE generation_pk = :generation AND (:below IS NULL OR publication_key < :below)",
+            "SELECT count(*) FROM turn WHERE generation_pk = :generation AND (:below IS NULL OR publication_key <"
+            " :below)",
             {"generation": generation_pk, "below": published_below},
         )
     )
@@ -158,8 +159,10 @@ def insert_turn(
     )
     turn_pk = insert(
         db,
-        "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq, owner_pk, started_at,"
-        " utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment, :ordinal, 'open', :has_request, :start, :owner,"
+        "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq,"
+        " owner_pk, started_at,"
+        " utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment, :ordinal, 'open', :has_request,"
+        " :start, :owner,"
         " :at, :offset, :worktree, :commit_id)",
         {
             "id": turn_id,
@@ -190,12 +193,11 @@ def set_turn_state(db: Connection, turn_pk: int, state: TurnState, owner_pk: int
     )
 
 
-def mark_ended(
-    db: Connection, turn_pk: int, *, outcome: Outcome, detail: str | None, end_seq: int, at: int
-) -> None:
+def mark_ended(db: Connection, turn_pk: int, *, outcome: Outcome, detail: str | None, end_seq: int, at: int) -> None:
     run(
         db,
-        "UPDATE turn SET state = 'ended', outcome = :outcome, detail = :detail, end_seq = :end, ended_at = :at, owner_pk = NULL"
+        "UPDATE turn SET state = 'ended', outcome = :outcome, detail = :detail, end_seq = :end, ended_at = :at,"
+        " owner_pk = NULL"
         " WHERE turn_pk = :turn",
         {"outcome": outcome, "detail": detail, "end": end_seq, "at": at, "turn": turn_pk},
     )
@@ -223,13 +225,19 @@ def count_unpublished(db: Connection, scope_pk: int) -> int:
     )
 
 
+def extent(db: Connection, turn_pk: int) -> tuple[int, int]:
+    """(highest message ordinal, number of records) of a turn: it moves with everything that is sealed."""
+    row = one_row(db, "SELECT max(message), count(*) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
+    return (-1, 0) if row is None or row[0] is None else (row[0], row[1])
+
+
 def last_message_ordinal(db: Connection, turn_pk: int) -> int:
     """The highest message ordinal that is sealed in a turn, or -1."""
     value = one_value(db, "SELECT max(message) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
     return -1 if value is None else int(value)
 
 
-# ---- descriptors and renderings -----------------------------------------------------------------------------------------
+# ---- descriptors and renderings --------------------------------------------------------------------------------------
 
 
 @frozen
@@ -258,9 +266,12 @@ class DescriptorRow:
 def insert_descriptor(db: Connection, descriptor: DescriptorRow) -> None:
     run(
         db,
-        "INSERT INTO turn_descriptor (turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end, pending,"
-        " previous_start, previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking, leaf_format, settings)"
-        " VALUES (:turn, :pin, :clock, :publications, :documents, :policy_revision, :epoch, :own_end, :pending, :previous_start,"
+        "INSERT INTO turn_descriptor (turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end,"
+        " pending,"
+        " previous_start, previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking, leaf_format,"
+        " settings)"
+        " VALUES (:turn, :pin, :clock, :publications, :documents, :policy_revision, :epoch, :own_end, :pending,"
+        " :previous_start,"
         " :previous_end, :shared_levels, :shared_shrinking, :own_levels, :own_shrinking, :leaf_format, :settings)",
         {
             "turn": descriptor.turn_pk,
@@ -294,7 +305,7 @@ def load_descriptor(db: Connection, turn_pk: int) -> DescriptorRow | None:
     )
     if row is None:
         return None
-    fields = (*with_flags(row, 12, 14)[:16], json.loads(row[16]))
+    fields: Row = (*with_flags(row, 12, 14)[:16], json.loads(row[16]))
     return DescriptorRow(*fields)
 
 
@@ -317,7 +328,8 @@ def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
     """Write a step, unless another process has written it: then that one holds."""
     run(
         db,
-        "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at)"
+        "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous,"
+        " memory_sha256, at)"
         " VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at)",
         {
             "turn": rendering.turn_pk,
@@ -361,7 +373,8 @@ def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
     """In one statement: whether a turn still runs, whether its pin holds, and its newest rendering step."""
     row = one_row(
         db,
-        "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk = turn.turn_pk)"
+        "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk"
+        " = turn.turn_pk)"
         " FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
         " LEFT JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk WHERE turn.turn_pk = :turn",
         {"turn": turn_pk},
@@ -369,7 +382,7 @@ def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
     return None if row is None else DispatchState(*row)
 
 
-# ---- staging ------------------------------------------------------------------------------------------------------------
+# ---- staging ---------------------------------------------------------------------------------------------------------
 
 
 def put_staged(db: Connection, turn_pk: int, stage_key: bytes, message: bytes, at: int) -> None:
@@ -383,8 +396,13 @@ def put_staged(db: Connection, turn_pk: int, stage_key: bytes, message: bytes, a
 
 
 def drop_staged(db: Connection, turn_pk: int, stage_keys: Sequence[bytes]) -> None:
-    for key in stage_keys:
-        run(db, "DELETE FROM staged WHERE turn_pk = :turn AND stage_key = :key", {"turn": turn_pk, "key": key})
+    """What is sealed is staged no more."""
+    if stage_keys:
+        run(
+            db,
+            "DELETE FROM staged WHERE turn_pk = :turn AND stage_key IN (SELECT value FROM carray(:keys))",
+            {"turn": turn_pk, "keys": blobs(stage_keys)},
+        )
 
 
 def drop_all_staged(db: Connection, turn_pk: int) -> None:
@@ -400,7 +418,7 @@ def staged_messages(db: Connection, turn_pk: int) -> list[bytes]:
     ]
 
 
-# ---- retrievals ----------------------------------------------------------------------------------------------------------
+# ---- retrievals ------------------------------------------------------------------------------------------------------
 
 
 @frozen

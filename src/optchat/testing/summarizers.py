@@ -13,13 +13,14 @@ from collections.abc import Callable
 
 from optchat.compactor.clauses import tidy
 from optchat.core.clip import clip
+from optchat.core.ports import Summarizer
 from optchat.core.render import escaped_size
 from optchat.core.summarizing import OUTCOME_MARKS, STAND_IN_MARK, SummaryReply, SummaryRequest, quote_labels
 
 _LEAST_SHARE_BYTES = 24  # of a source's beginning, below which showing it says nothing
 
 
-class DeterministicSummarizer:
+class DeterministicSummarizer(Summarizer):
     """
     Answers with a digest of the sources and the beginning of each: the same sources, the same text.
 
