@@ -36,9 +36,9 @@ from pathlib import Path
 from optchat.compactor.clauses import Clause, measure, source_clauses
 from optchat.compactor.extractive import _composed, extract
 from optchat.core.clip import clip
-from optchat.core.messages import HitKind, Outcome
 from optchat.core.render import escaped_size, line_size
 from optchat.core.summarizing import SourceLine, SummaryJob, SummaryReply, SummaryRequest, first_request, judge
+from optchat.core.terms import HitKind, Outcome
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 NODE_BYTES = 512

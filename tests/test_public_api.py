@@ -62,11 +62,6 @@ NOT_BUILT: dict[str, tuple[str, ...]] = {
         "optchat.aio.open",
         "optchat.testing.AdapterContract",
         "optchat.testing.HostRun",
-        "optchat.testing.ManualClock",
-        "optchat.testing.Step",
-        "optchat.testing.play",
-        "optchat.testing.strategies",
-        "optchat.testing.temporary_memory",
     ),
 }
 # The contract's notation: names it needs to say something, which the namespace need not hold.
@@ -309,7 +304,10 @@ def test_the_contract_is_here() -> None:
 
 
 def test_the_namespace_is_flat_and_sorted() -> None:
-    assert list(optchat.__all__) == sorted(optchat.__all__)
+    # as the linter orders it: constants, classes, the rest
+    assert list(optchat.__all__) == sorted(
+        optchat.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)
+    )
     assert len(set(optchat.__all__)) == len(optchat.__all__)
     assert all(hasattr(optchat, name) for name in optchat.__all__)
 

@@ -1,6 +1,6 @@
 """optchat: shared hierarchical memory for independent agent conversations."""
 
-from optchat.core.budget import Budget, TokenUse
+from optchat.core.budget import Budget
 from optchat.core.context import MEMORY_GUIDANCE, Context, ContextReceipt
 from optchat.core.errors import (
     BadArgument,
@@ -38,15 +38,12 @@ from optchat.core.errors import (
     TurnEnded,
     UnknownRef,
 )
-from optchat.core.jobs import Calls, JobFailure
+from optchat.core.jobs import Calls
 from optchat.core.messages import (
     BlobPart,
     Content,
-    HitKind,
     HostMessage,
-    Outcome,
     Part,
-    RecordKind,
     ReportPart,
     TextPart,
     ToolCallPart,
@@ -54,7 +51,6 @@ from optchat.core.messages import (
 )
 from optchat.core.policy import Policy, Readiness
 from optchat.core.ports import (
-    BlockKind,
     HostAdapter,
     HostInfo,
     MemoryBlock,
@@ -82,6 +78,7 @@ from optchat.core.retrieval import (
 from optchat.core.snapshots import Snapshot
 from optchat.core.status import Fault, ResyncReport, Status, VerifyReport
 from optchat.core.summarizing import PromptMessage, SourceLine, SummaryReply, SummaryRequest
+from optchat.core.terms import BlockKind, HitKind, JobFailure, Outcome, RecordKind, TokenUse
 from optchat.core.tools import MemoryTool, ToolOutput, Tools
 from optchat.engine.tokenizers import tokenizer_for
 from optchat.memory import Memory, Reader, Session, Turn, open  # noqa: A004 - `optchat.open` is the contract's name

@@ -85,6 +85,25 @@ def test_a_page_begun_before_goes_on_as_if_nothing_had_come(memory: optchat.Memo
     assert [hit.ref for hit in turns[1].search("walrus", limit=5, cursor=firsts[1].cursor)] == [hit.ref for hit in second]
 
 
+def test_a_tools_answer_is_the_same_again(memory: optchat.Memory) -> None:
+    """Answers are not stored but rendered again, page after page, whatever others have said since."""
+    for number in range(12):
+        publish(memory, "a", f"old walrus number {number}")
+    turn = memory.session("b").turn("and?")
+    first = turn.call("memory_search", {"query": "walrus", "limit": 3})
+    turn.tool_call("c1", "memory_search", {"query": "walrus", "limit": 3})
+    (ref,) = turn.tool_result("c1", first)
+    arguments = {"query": "walrus", "limit": 3, "cursor": json.loads(first.text)["cursor"]}
+    turn.tool_call("c2", "memory_search", arguments)
+    second = turn.call("memory_search", arguments)
+    (other,) = turn.tool_result("c2", second)
+    publish(memory, "c", "walrus walrus walrus")
+    assert turn.zoom(ref).text == first.text
+    assert turn.zoom(other).text == second.text
+    assert memory.zoom(ref).text == first.text
+    assert memory.search("walrus", session=turn.sessions().items[-1].id).hits == (), "an answer is no evidence"
+
+
 def test_another_process_adds_nothing_either(memory: optchat.Memory, peer: Peer) -> None:
     publish(memory, "a", "old walrus")
     turn = memory.session("b").turn("and?")

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings, strategies as st
 from optchat.compactor.clauses import source_clauses
 from optchat.compactor.extractive import ExtractiveSummarizer
 from optchat.core.clip import clip, is_boundary
-from optchat.core.messages import Outcome
 from optchat.core.render import escape, escaped_size
 from optchat.core.summarizing import Purpose, SourceLine, SummaryJob, own_labels, quote_labels, run_flow, summary_flow
+from optchat.core.terms import Outcome
 from optchat.testing.summarizers import DeterministicSummarizer
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 import pytest
 
 from optchat.compactor.extractive import ExtractiveSummarizer
-from optchat.core.messages import HitKind, Outcome
 from optchat.core.render import escaped_size
 from optchat.core.summarizing import (
     Purpose,
@@ -16,6 +15,7 @@ from optchat.core.summarizing import (
     run_flow,
     summary_flow,
 )
+from optchat.core.terms import HitKind, Outcome
 
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 FILLING = "The weather of the day was mild and the office was quiet in the afternoon. "

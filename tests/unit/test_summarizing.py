@@ -9,7 +9,6 @@ import pytest
 from optchat.core import prompts
 from optchat.core.clip import clip, cut_index, is_boundary
 from optchat.core.errors import BadArgument, SummaryRejected
-from optchat.core.messages import HitKind, Outcome
 from optchat.core.summarizing import (
     Accepted,
     Purpose,
@@ -24,6 +23,7 @@ from optchat.core.summarizing import (
     run_flow,
     summary_flow,
 )
+from optchat.core.terms import HitKind, Outcome
 
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 

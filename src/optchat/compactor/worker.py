@@ -152,7 +152,10 @@ class Worker:
                 named = scopes.scope_summarizer(db, scope.pk)
             if state.next_due is None or (named is not None and named != self.summarizer.name):
                 return
+            before = scope.clock.monotonic()
             time.sleep(min(0.05, max(0.001, (state.next_due - scope.now()) / 1_000_000)))
+            if scope.clock.monotonic() == before:
+                return  # a clock that a test moves: what is due later cannot run before it does
 
     def round(self, scope: Scope) -> bool:
         """Claim a batch, work it, commit it. Whether there was anything to do."""

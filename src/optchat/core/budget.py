@@ -7,12 +7,10 @@ Refuses to know: text. It sees only counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from attrs import field, frozen
+from attrs import frozen
 
 from optchat.core.errors import BadArgument
-from optchat.core.ports import BlockKind, Tokenizer
+from optchat.core.ports import Tokenizer
 
 
 @frozen
@@ -37,19 +35,6 @@ class Budget:
                 raise BadArgument(f"Budget.{name} is a number of tokens, 0 or more; got {value!r}")
         if self.window == 0:
             raise BadArgument("Budget.window is 0 tokens; give the model's input-plus-output window")
-
-
-@frozen
-class TokenUse:
-    """Parts add up to at most window, each once."""
-
-    window: int
-    instructions: int
-    output: int
-    reserve: int
-    active: int
-    blocks: Mapping[BlockKind, int] = field(factory=dict[BlockKind, int])
-    left: int = 0
 
 
 def available_memory(budget: Budget, active: int) -> int:

@@ -16,10 +16,10 @@ from typing import Final, Generic, Literal, TypeVar
 
 from attrs import frozen
 
-from optchat.core.budget import TokenUse
 from optchat.core.ports import MemoryBlock
 from optchat.core.render import block, line
 from optchat.core.snapshots import Snapshot
+from optchat.core.terms import TokenUse
 
 M = TypeVar("M")
 

@@ -2,7 +2,7 @@
 The whole error hierarchy.
 
 Decides: what can go wrong, whose fault it is, and whether trying again can help.
-Refuses to know: anything else; it imports nothing at run time.
+Refuses to know: anything but the words and figures of ``terms``.
 
 ::
 
@@ -48,12 +48,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from optchat.core.budget import TokenUse
-    from optchat.core.jobs import JobFailure
-    from optchat.core.messages import Outcome
+from optchat.core.terms import JobFailure, Outcome, TokenUse
 
 
 class OptchatError(Exception):

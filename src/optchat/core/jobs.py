@@ -7,7 +7,6 @@ Refuses to know: threads, and where time comes from.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from attrs import frozen
@@ -45,17 +44,6 @@ def advance(state: JobState, event: JobEvent) -> JobState:
         return TRANSITIONS[state, event]
     except KeyError:
         raise LeaseLost(f"a {state} job cannot {event}; drop the result and claim again") from None
-
-
-@frozen
-class JobFailure:
-    """A job that used up its attempts; ``error`` is the last one's text, never content."""
-
-    ref: str
-    kind: str
-    attempts: int
-    error: str
-    at: datetime
 
 
 @frozen

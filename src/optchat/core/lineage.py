@@ -41,6 +41,9 @@ class Chain:
 
     def of_node(self, span: Span) -> Link:
         """The link whose tree holds a node: the first whose base does not contain it whole."""
+        own = self.links[0]  # nearly always, and asked several times a record
+        if span.end > own.base_length:
+            return own
         return next(link for link in self.links if span.end > link.base_length)
 
     def record_key(self, seq: int) -> int:

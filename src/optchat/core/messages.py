@@ -11,20 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from attrs import Attribute, field, frozen
 from attrs.validators import instance_of
 
 from optchat.core.errors import BadArgument
-
-Outcome: TypeAlias = Literal["completed", "failed", "interrupted"]
-RecordKind: TypeAlias = Literal["user", "assistant", "tool_call", "tool_result", "report", "note"]
-HitKind: TypeAlias = Literal["user", "assistant", "tool_call", "tool_result", "report", "note", "summary"]
-Role: TypeAlias = Literal["user", "assistant", "tool"]
-
-OUTCOMES: tuple[Outcome, ...] = ("completed", "failed", "interrupted")
-ROLES: tuple[Role, ...] = ("user", "assistant", "tool")
+from optchat.core.terms import OUTCOMES, Outcome, Role
 
 
 def _text(instance: object, attribute: Attribute[str], value: object) -> None:

@@ -15,11 +15,11 @@ from attrs import frozen
 
 from optchat.core.messages import HostMessage
 from optchat.core.summarizing import SummaryReply, SummaryRequest
+from optchat.core.terms import BlockKind
 
 M = TypeVar("M")  # the host's own message type
 
 Support: TypeAlias = Literal["observed", "absent", "unobservable"]
-BlockKind: TypeAlias = Literal["guidance", "shared", "session", "since", "previous_exchange", "checkpoint"]
 Reply: TypeAlias = str | SummaryReply | Awaitable[str | SummaryReply]
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
-from optchat.core.messages import HitKind, Outcome
+from optchat.core.terms import HitKind, Outcome
 
 PROMPT_VERSION: Final = 1
 

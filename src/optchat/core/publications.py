@@ -13,10 +13,10 @@ from typing import Final, Literal, TypeAlias
 from attrs import frozen
 
 from optchat.core.errors import TurnEnded
-from optchat.core.messages import Outcome, RecordKind
 from optchat.core.refs import Span, exact_cover
 from optchat.core.render import escaped_size
 from optchat.core.summarizing import marked
+from optchat.core.terms import Outcome, RecordKind
 from optchat.core.tree import Node
 
 TurnState: TypeAlias = Literal["open", "suspended", "ended"]

@@ -19,17 +19,9 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from optchat.core.messages import (
-    BlobPart,
-    HostMessage,
-    Part,
-    RecordKind,
-    ReportPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.render import escaped_size
+from optchat.core.terms import RecordKind
 
 KINDS: Final[tuple[RecordKind, ...]] = ("user", "assistant", "tool_call", "tool_result", "report", "note")
 KIND_NUMBER: Final[dict[str, int]] = {kind: number for number, kind in enumerate(KINDS)}
@@ -88,12 +80,8 @@ def _dumps(value: Any) -> str:
 
 def event_hash(*parts: object) -> bytes:
     """SHA-256 of an event key's parts, each with its length, so that no two keys run together."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = to_bytes(str(part))
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.digest()
+    written = (to_bytes(str(part)) for part in parts)
+    return hashlib.sha256(b"".join(b"%d:%b" % (len(data), data) for data in written)).digest()
 
 
 def _event_key(message: HostMessage, part: Part, turn_id: str, ordinal: int, number: int) -> bytes:

@@ -100,8 +100,8 @@ def post_order(span: Span) -> int:
     A node completes with its last leaf ``e``; before it lie the 2e - popcount(e) nodes of the forest over the leaves
     below e, then its own descendants that end with e. So inserts append, in whatever tree.
     """
-    last = span.end - 1
-    return 2 * last - last.bit_count() + span.level
+    last = span.start + span.count - 1
+    return 2 * last - last.bit_count() + span.count.bit_length() - 1
 
 
 def span_of_post_order(position: int) -> Span:

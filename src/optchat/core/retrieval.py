@@ -14,8 +14,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from attrs import field, frozen
 
 from optchat.core.errors import BadArgument
-from optchat.core.messages import BlobPart, HitKind, Outcome, Part, RecordKind
+from optchat.core.messages import BlobPart, Part
 from optchat.core.snapshots import Snapshot
+from optchat.core.terms import HitKind, Outcome, RecordKind
 
 T_co = TypeVar("T_co", covariant=True)
 Order: TypeAlias = Literal["best", "newest"]

@@ -19,8 +19,8 @@ from typing import Final, get_args
 from attrs import frozen
 
 from optchat.core.errors import BadArgument
-from optchat.core.messages import HitKind
 from optchat.core.retrieval import Order
+from optchat.core.terms import HitKind
 from optchat.core.words import RUN, Phrase, normalized, phrases_of, run_words
 
 MAX_CHARACTERS: Final = 512

@@ -12,7 +12,8 @@ from datetime import datetime
 
 from attrs import frozen
 
-from optchat.core.jobs import Calls, JobFailure
+from optchat.core.jobs import Calls
+from optchat.core.terms import JobFailure
 
 
 @frozen

@@ -31,9 +31,9 @@ from attrs import evolve, frozen
 from optchat.core import prompts
 from optchat.core.clip import clip, cut_index
 from optchat.core.errors import BadArgument, SummaryRejected
-from optchat.core.messages import HitKind, Outcome
 from optchat.core.records import KINDS
 from optchat.core.render import escaped_size
+from optchat.core.terms import HitKind, Outcome
 
 Purpose: TypeAlias = Literal["leaf", "merge", "chunk", "publication"]
 

@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn, TypeAlias, cast, get_args
 from attrs import frozen
 
 from optchat.core.errors import BadArgument
-from optchat.core.messages import HitKind
 from optchat.core.retrieval import Order
+from optchat.core.terms import HitKind
 
 MAX_DEPTH: Final = 4
 MAX_LIMIT: Final = 50

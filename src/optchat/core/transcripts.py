@@ -31,19 +31,8 @@ from typing import Final, TypeGuard, cast
 from attrs import field, frozen
 
 from optchat.core.errors import BadArgument, ImportRejected
-from optchat.core.messages import (
-    OUTCOMES,
-    ROLES,
-    BlobPart,
-    HostMessage,
-    Outcome,
-    Part,
-    ReportPart,
-    Role,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
+from optchat.core.terms import OUTCOMES, ROLES, Outcome, Role
 
 SUMMARY_ROLE: Final = "host_summary"
 MAX_ID_CHARACTERS: Final = 1024  # of session and turn ids: they are index keys, and a longer one is a mistake

@@ -14,9 +14,10 @@ from attrs import evolve, frozen
 
 from optchat.core.budget import Budget, available_memory
 from optchat.core.errors import IntegrityError, SnapshotInvalid, TurnEnded
-from optchat.core.messages import HostMessage, Part, ReportPart, Role, TextPart, ToolCallPart, ToolResultPart
+from optchat.core.messages import HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.core.terms import Role
 from optchat.core.tools import TOOL_NAMES
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved

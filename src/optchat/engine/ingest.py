@@ -18,10 +18,11 @@ from attrs import frozen
 
 from optchat.core import records as rules
 from optchat.core.errors import ResyncNeeded, RevisionConflict
-from optchat.core.messages import HostMessage, RecordKind, TextPart, ToolCallPart, ToolResultPart
+from optchat.core.messages import HostMessage, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.publications import turn_after
 from optchat.core.records import PIECE_BYTES, BlobRef, SealedPart, readable_bytes, spoken_text
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, session_ref
+from optchat.core.terms import RecordKind
 from optchat.core.tools import TOOL_NAMES
 from optchat.core.tree import Node
 from optchat.core.words import INDEXED_AT_ONCE_BYTES, words_of

@@ -52,7 +52,7 @@ class Landing:
     _made: Counter[int] = field(factory=Counter[int])  # by recipe: how many nodes this transaction inserted
     _nodes: dict[int, Node | None] = field(factory=dict[int, Node | None])  # by key: made or read; None: not there
     _segments: dict[int, tuple[int, int] | None] = field(factory=dict[int, tuple[int, int] | None])  # by tree
-    _applied: list[tuple[int, int, Frontier, FrontierChange]] = field(
+    _advanced: list[tuple[int, int, Frontier, FrontierChange]] = field(
         factory=list[tuple[int, int, Frontier, FrontierChange]]
     )
     _visible: bool = False  # whether a later pin may see something new
@@ -113,13 +113,8 @@ class Landing:
         cover = exact_cover(turn.start_seq, turn.end_seq)
         durable = self._known(tree, cover)
         needs = [tree.key(span) for span in cover if span not in durable]
-        before = turns.turn_before(self.db, turn)
-        if (
-            before is not None
-            and before.publication_key is None
-            and not before.inherited
-            and before.end_seq != before.start_seq
-        ):
+        before = turns.publishable_before(self.db, turn)
+        if before is not None and before.publication_key is None:
             needs.append(before.turn_pk)  # tree 0: publications of one generation are made in turn order
         if not needs and self._publish_if_it_fits(turn):
             return
@@ -198,7 +193,7 @@ class Landing:
 
     def after_commit(self) -> None:
         """What may only be believed now: the frontiers in memory, and that there is work."""
-        for tree, revision, frontier, change in self._applied:
+        for tree, revision, frontier, change in self._advanced:
             frontier.apply(change)
             self.scope.caches.frontiers.put(tree, HeldFrontier(revision, frontier))
         for recipe, recipe_pk in self._recipes.items():
@@ -383,19 +378,21 @@ class Landing:
 
     def _advance(self, tree: Tree, tree_pk: int, view: forest.ViewRow, leaves: list[int]) -> None:
         frontier = self._frontier(tree, tree_pk, view)
-        landed = self._known_parents(tree, frontier, view.length, len(leaves))
-        change = plan_appends(frontier, leaves, landed) if leaves else plan_land(frontier, landed)
-        if not change.changed and not landed:
-            self.scope.caches.frontiers.put(tree_pk, HeldFrontier(view.revision, frontier))
-            return
+        landed = self._landed_within(tree, view.length + len(leaves))
+        news = self._unheard(tree, frontier, landed, view.length, len(leaves))
+        change = plan_appends(frontier, leaves, news) if leaves else plan_land(frontier, news)
+        revision = view.revision
         # The revision moves with every landing that a view may use, not only when its lines change: a frontier held by
-        # another process would otherwise not hear of a durable parent.
-        revision = view.revision + 1
-        forest.save_view(
-            self.db,
-            forest.ViewRow(tree_pk, revision, change.length, change.state.levels, change.state.shrinking),
-        )
-        self._applied.append((tree_pk, revision, frontier, change))
+        # another process would otherwise not hear of a durable parent. That this one knew it already says nothing: it
+        # may have been loaded a moment ago, in this very transaction.
+        if change.changed or landed:
+            revision += 1
+            forest.save_view(
+                self.db,
+                forest.ViewRow(tree_pk, revision, change.length, change.state.levels, change.state.shrinking),
+            )
+        # Kept only after the commit, even unchanged: what was loaded here knows of nodes that a rollback would undo.
+        self._advanced.append((tree_pk, revision, frontier, change))
 
     def _frontier(self, tree: Tree, tree_pk: int, view: forest.ViewRow) -> Frontier:
         """The working structure for a view's row: the one in memory if it is true for this revision, else loaded."""
@@ -404,14 +401,16 @@ class Landing:
             return held.frontier
         return restore_frontier(self.scope, self.db, tree, FrontierState(view.levels, view.shrinking))
 
-    def _known_parents(self, tree: Tree, frontier: Frontier, length: int, appended: int) -> dict[Span, int]:
-        """
-        The durable inner nodes that a frontier has not heard of: over appended leaves, and those that just
-        landed.
-        """
-        spans = {span for leaf in range(length, length + appended) for span in completed_by(leaf)}
+    def _landed_within(self, tree: Tree, length: int) -> set[Span]:
+        """The inner nodes that landed in this transaction and that a view of that length may use."""
         landed = self._session_spans[tree.chain.own.segment] if isinstance(tree, SessionTree) else self._shared_spans
-        spans.update(span for span in landed if span.count > 1 and span.end <= length + appended)
+        return {span for span in landed if span.count > 1 and span.end <= length}
+
+    def _unheard(
+        self, tree: Tree, frontier: Frontier, landed: set[Span], length: int, appended: int
+    ) -> dict[Span, int]:
+        """The durable inner nodes that a frontier has not heard of: those that landed, and those over appended leaves."""
+        spans = landed.union(span for leaf in range(length, length + appended) for span in completed_by(leaf))
         unknown = [span for span in spans if frontier.size(span) is None]
         return (
             {span: tree.line_bytes(span, size) for span, size in tree.sizes(self.db, unknown).items()}

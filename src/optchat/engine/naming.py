@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from optchat.core.jobs import JobFailure, JobKind
+from optchat.core.jobs import JobKind
 from optchat.core.lineage import ordinal_of, owner_of
-from optchat.core.messages import Outcome
 from optchat.core.refs import Span, publication_ref, session_ref, span_of_post_order
+from optchat.core.terms import JobFailure, Outcome
 from optchat.engine.handle import Scope
 from optchat.store import forest, publications, queue, registry, turns
 from optchat.store.rows import Connection, moment_of

@@ -18,15 +18,16 @@ from typing import Generic, Literal, TypeVar
 from attrs import define, evolve, field, frozen
 
 from optchat.core import context as assembly
-from optchat.core.budget import Budget, TokenUse, allot, available_memory
+from optchat.core.budget import Budget, allot, available_memory
 from optchat.core.context import Context, ContextReceipt, ShownLine
 from optchat.core.errors import ContextTooLarge, CoverTooLarge, IntegrityError, SummariesPending
 from optchat.core.policy import Readiness
-from optchat.core.ports import BlockKind, HostAdapter, MemoryBlock, Tokenizer
+from optchat.core.ports import HostAdapter, MemoryBlock, Tokenizer
 from optchat.core.projection import project
 from optchat.core.refs import Span, completed_by, publication_ref, session_ref
 from optchat.core.render import outcome_label, publication_label
 from optchat.core.snapshots import Snapshot
+from optchat.core.terms import BlockKind, TokenUse
 from optchat.core.tree import Node
 from optchat.core.views import FrontierState, levels_of, plan_appends, spans_of
 from optchat.engine.handle import Scope

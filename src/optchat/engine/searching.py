@@ -18,18 +18,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from optchat.core.cursors import query_digest, read_cursor, write_cursor
 from optchat.core.errors import BadArgument, BadCursor
 from optchat.core.excerpts import excerpt
-from optchat.core.messages import HitKind
 from optchat.core.ranking import FREQUENCY_CAP, Candidate, Weights, rank
 from optchat.core.records import KIND_NUMBER, KINDS, SUMMARY_KIND, to_bytes, to_text
 from optchat.core.refs import KEY_BITS, Span, publication_ref, session_ref
 from optchat.core.retrieval import Hit, Order, SearchPage
 from optchat.core.searching import Query, check_kind, check_limit, check_order, read_query, words_counted
 from optchat.core.snapshots import OwnRange, publication_visible
+from optchat.core.terms import HitKind
 from optchat.core.words import Phrase
 from optchat.engine.handle import microseconds
 from optchat.engine.sights import Reading, unknown
@@ -88,6 +88,7 @@ def search(
     """
     query = read_query(text)
     digest = query_digest("search", query, session, kind, before, after, check_order(order))
+    reading, mark, place, subject = _position(reading, db, cursor, digest)
     asked = _Search(
         reading,
         db,
@@ -99,12 +100,14 @@ def search(
             before=_bound("before", before, EVER),
         ),
         check_limit(limit),
-        *_position(reading, db, cursor, digest),
+        mark if reading.sight.owner else index.next_document(db, reading.scope.pk),
+        place,
+        subject,
     )
-    found, place = _newest(asked) if order == "newest" else _best(asked)
+    found, following_place = _newest(asked) if order == "newest" else _best(asked)
     following = None
-    if place is not None:
-        following = write_cursor(digest, reading.clock, asked.ceiling, place, found[-1].subject)
+    if following_place is not None:
+        following = write_cursor(digest, reading.clock, mark, following_place, found[-1].subject)
     words: dict[str, int] = {}
     if order == "newest" and not found and asked.place is None:
         words = _count_words(asked)
@@ -126,17 +129,30 @@ def _kind_number(kind: HitKind | None) -> int | None:
     return SUMMARY_KIND if kind == "summary" else KIND_NUMBER[kind]
 
 
-def _position(reading: Reading, db: Connection, cursor: str | None, digest: str) -> tuple[int, int | None, int]:
-    """The ceiling of the first page; and where a later one begins."""
+def _position(
+    reading: Reading, db: Connection, cursor: str | None, digest: str
+) -> tuple[Reading, int, int | None, int]:
+    """
+    The reading of the first page, its mark, and where a later page begins.
+
+    The mark is what the first page saw: to the owner a document number, to a turn its own boundary. A turn's cursor
+    never holds a document number: it would tell how much others have said since the pin, and the same call's answer
+    would not have the same bytes again.
+    """
+    own = reading.own
     if cursor is None:
-        return index.next_document(db, reading.scope.pk), None, 0
+        mark = index.next_document(db, reading.scope.pk) if reading.sight.owner else 0 if own is None else own.end
+        return reading, mark, None, 0
     read = read_cursor(cursor, digest)
     if len(read.position) != 3:
         raise BadCursor("that cursor belongs to another query; repeat the query that gave it, or ask without one")
     if not reading.sight.owner and read.clock != reading.clock:
         raise BadCursor("that cursor belongs to another snapshot; ask again without one")
-    ceiling, place, subject = read.position
-    return ceiling, place, subject
+    mark, place, subject = read.position
+    if own is not None and mark < own.end:
+        sight = evolve(reading.sight, own=own.chain.ranges(mark))
+        reading = evolve(reading, sight=sight, own=evolve(own, end=mark))
+    return reading, mark, place, subject
 
 
 def _session_ranges(reading: Reading, db: Connection, session_id: str) -> tuple[OwnRange, ...]:

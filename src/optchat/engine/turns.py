@@ -18,13 +18,14 @@ from typing import Any, Literal
 from attrs import frozen
 
 from optchat.core.errors import GenerationSuperseded, ResyncNeeded, SessionBusy, SessionDeleted, UnknownRef
-from optchat.core.messages import HostMessage, Outcome, RecordKind
+from optchat.core.messages import HostMessage
 from optchat.core.publications import natural_outcome, turn_after
 from optchat.core.refs import SESSION_ID_ALPHABET
+from optchat.core.terms import Outcome, RecordKind
 from optchat.engine import ingest
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
-from optchat.store import forest, ledger, registry, scopes, turns
+from optchat.store import forest, ledger, queue, registry, scopes, turns
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import DescriptorRow, TurnRow
@@ -179,7 +180,7 @@ def descriptor_of(
         policy_revision=moment.policy_revision,
         epoch=moment.epoch,
         own_end=own_end,
-        pending=0 if session.isolated else turns.count_unpublished(db, scope.pk),
+        pending=0 if session.isolated else _pending(scope, db, moment),
         previous_start=None if previous is None else previous.start_seq,
         previous_end=None if previous is None else previous.end_seq,
         shared_levels=b"" if session.isolated else shared.levels,
@@ -189,6 +190,12 @@ def descriptor_of(
         leaf_format=scope.row.leaf_format,
         settings=settings,
     )
+
+
+def _pending(scope: Scope, db: Connection, moment: scopes.Moment) -> int:
+    """The ended turns that a pin does not show: to be published yet, or published by this very transaction, after the pin."""
+    after_the_pin = scopes.next_publication(db, scope.pk) - moment.publications
+    return queue.pending_publications(db, scope.pk) + after_the_pin
 
 
 def end_in(landing: Landing, turn: TurnRow, outcome: Outcome, detail: str | None, at: int | None = None) -> None:

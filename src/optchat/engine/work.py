@@ -14,12 +14,12 @@ from attrs import evolve, frozen
 
 from optchat.core.errors import IntegrityError
 from optchat.core.lineage import node_key, ordinal_of, owner_of
-from optchat.core.messages import HitKind
 from optchat.core.publications import leaf_of
 from optchat.core.records import KIND_NUMBER, spoken_text, to_bytes
 from optchat.core.refs import KEY_BITS, Span, completed_by, exact_cover, span_of_post_order
 from optchat.core.render import escaped_size
 from optchat.core.summarizing import SourceLine, SummaryJob
+from optchat.core.terms import HitKind
 from optchat.core.tree import (
     Node,
     Recipe,

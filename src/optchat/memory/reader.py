@@ -11,7 +11,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from optchat.core.errors import BadArgument
-from optchat.core.messages import HitKind
 from optchat.core.ports import Tokenizer
 from optchat.core.refs import Span
 from optchat.core.retrieval import (
@@ -27,6 +26,7 @@ from optchat.core.retrieval import (
     read_time,
 )
 from optchat.core.snapshots import Snapshot
+from optchat.core.terms import HitKind
 from optchat.engine import answering, listing, reading, searching
 from optchat.engine.handle import Scope
 from optchat.engine.sights import Reading, SessionTarget, pinned_reading, unknown

@@ -26,21 +26,13 @@ from optchat.core.errors import (
     SummariesPending,
     TurnEnded,
 )
-from optchat.core.messages import (
-    OUTCOMES,
-    Content,
-    HostMessage,
-    Outcome,
-    ReportPart,
-    ToolCallPart,
-    ToolResultPart,
-    content_parts,
-)
+from optchat.core.messages import Content, HostMessage, ReportPart, ToolCallPart, ToolResultPart, content_parts
 from optchat.core.pairing import check_pairs
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer, WireAdapter
 from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
+from optchat.core.terms import OUTCOMES, Outcome
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
 from optchat.engine import answering, dispatch, ingest, turns
 from optchat.engine.handle import Scope

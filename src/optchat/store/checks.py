@@ -35,11 +35,6 @@ def raw_structure(db: Connection, record_key: int) -> str | None:
     return None if value is None else str(value)
 
 
-def publication_count(db: Connection, scope_pk: int) -> int:
-    """How many publications the scope has numbered."""
-    return int(one_value(db, "SELECT next_publication FROM scope WHERE scope_pk = :scope", {"scope": scope_pk}))
-
-
 def publications_after(db: Connection, scope_pk: int, after: int, limit: int) -> list[PublicationRow]:
     """Publications in order, from the one after a number."""
     numbers = [

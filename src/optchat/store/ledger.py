@@ -15,9 +15,9 @@ from typing import Any
 from attrs import frozen
 
 from optchat.core.lineage import Chain
-from optchat.core.messages import RecordKind
 from optchat.core.records import KIND_NUMBER, KINDS, SealedPart, call_hash
 from optchat.core.refs import KEY_BITS, KEY_MASK
+from optchat.core.terms import RecordKind
 from optchat.store import registry
 from optchat.store.rows import Connection, Row, all_rows, blobs, keys, moment_of, one_row, one_value, run
 

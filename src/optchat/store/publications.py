@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from optchat.core.messages import Outcome
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.core.snapshots import PublicationState, Published, Sight
+from optchat.core.terms import Outcome
 from optchat.store.rows import Connection, Row, all_rows, keys, one_row, one_value, run, with_flags
 
 

@@ -263,6 +263,21 @@ def advance_index(db: Connection, job: JobRow, position: int) -> None:
     )
 
 
+def pending_publications(db: Connection, scope_pk: int) -> int:
+    """
+    The ended turns that are still to be published: each has a job from the moment on that it ended.
+
+    Turns of isolated sessions have none, nor have turns without records: their rows are never looked at.
+    """
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM job WHERE kind = :kind AND +scope_pk = :scope",
+            {"kind": KIND_NUMBER["publication"], "scope": scope_pk},
+        )
+    )
+
+
 @frozen
 class QueueState:
     """A scope's queue, in figures; the time is microseconds."""

@@ -41,6 +41,11 @@ def run(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> 
     return db.changes()
 
 
+def run_many(db: Connection, sql: str, many: Iterable[Mapping[str, Any]]) -> None:
+    """Carry out a statement that answers nothing, once for each set of bindings."""
+    db.executemany(sql, many)
+
+
 def insert(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> int:
     """Carry out an insert; the new row's integer key."""
     db.execute(sql, bindings).fetchall()

@@ -177,6 +177,11 @@ def take_publication_number(db: Connection, scope_pk: int) -> int:
     return int(row[0])
 
 
+def next_publication(db: Connection, scope_pk: int) -> int:
+    """How many publications the scope has numbered: the next one's number."""
+    return int(one_value(db, "SELECT next_publication FROM scope WHERE scope_pk = :scope", {"scope": scope_pk}))
+
+
 def take_document_numbers(db: Connection, scope_pk: int, count: int) -> int:
     """Reserve ``count`` numbers; the first of them. Numbers are never used again, whatever is deleted."""
     row = one_row(

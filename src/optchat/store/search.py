@@ -28,7 +28,7 @@ from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS
 from optchat.core.snapshots import OwnRange, Sight
 from optchat.core.words import Phrase
-from optchat.store.rows import Connection, Row, all_rows, one_value, run
+from optchat.store.rows import Connection, Row, all_rows, one_value, run, run_many
 
 EVER: Final = 1 << 62
 _RANGES_A_PASS: Final = 50  # of a chain: each is a condition of the statement
@@ -70,14 +70,14 @@ def place_words(segment_pk: int | None, kind: int) -> str:
 
 def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
     """Make texts searchable, each under its number."""
-    for row in rows:
-        run(
-            db,
-            "INSERT INTO document (document_key, pretokenizer, kind, segment_pk, turn_pk, start_seq, end_seq, subject,"
-            " start_byte, end_byte, word_count, at, visible)"
-            " VALUES (:key, :pretokenizer, :kind, :segment, :turn, :start, :end, :subject, :start_byte, :end_byte,"
-            " :words,"
-            " :at, :visible)",
+    made = list(rows)
+    run_many(
+        db,
+        "INSERT INTO document (document_key, pretokenizer, kind, segment_pk, turn_pk, start_seq, end_seq, subject,"
+        " start_byte, end_byte, word_count, at, visible)"
+        " VALUES (:key, :pretokenizer, :kind, :segment, :turn, :start, :end, :subject, :start_byte, :end_byte, :words,"
+        " :at, :visible)",
+        (
             {
                 "key": row.document_key,
                 "pretokenizer": row.pretokenizer,
@@ -92,13 +92,15 @@ def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
                 "words": row.words.count(" ") + 1 if row.words else 0,
                 "at": row.at,
                 "visible": row.visible,
-            },
-        )
-        run(
-            db,
-            "INSERT INTO words (rowid, text, place) VALUES (:key, :words, :place)",
-            {"key": row.document_key, "words": row.words, "place": place_words(row.segment_pk, row.kind)},
-        )
+            }
+            for row in made
+        ),
+    )
+    run_many(
+        db,
+        "INSERT INTO words (rowid, text, place) VALUES (:key, :words, :place)",
+        ({"key": row.document_key, "words": row.words, "place": place_words(row.segment_pk, row.kind)} for row in made),
+    )
 
 
 def publish_documents(

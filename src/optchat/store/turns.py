@@ -13,8 +13,8 @@ from typing import Any
 
 from attrs import frozen
 
-from optchat.core.messages import Outcome
 from optchat.core.publications import TurnState
+from optchat.core.terms import Outcome
 from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
 
 
@@ -104,22 +104,27 @@ def turns_of_generation(db: Connection, generation_pk: int, *, after: int, limit
     ]
 
 
-def turn_before(db: Connection, turn: TurnRow) -> TurnRow | None:
-    """The turn before this one in its generation: publications are made in that order."""
+def publishable_before(db: Connection, turn: TurnRow) -> TurnRow | None:
+    """
+    The nearest earlier turn of the generation that is published or is to be: publications are made in that order.
+
+    Turns without records (all that they said was sealed before) and inherited ones never are.
+    """
     row = one_row(
         db,
-        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal ORDER BY ordinal DESC LIMIT 1",
+        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal AND inherited = 0 AND end_seq > start_seq"
+        " ORDER BY ordinal DESC LIMIT 1",
         {"generation": turn.generation_pk, "ordinal": turn.ordinal},
     )
     return None if row is None else _turn(row)
 
 
 def last_exchange(db: Connection, generation_pk: int) -> TurnRow | None:
-    """The newest ended turn that has a request."""
+    """The newest ended turn that has a request, and records: one that only repeated what was sealed says nothing."""
     row = one_row(
         db,
-        _TURN
-        + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 ORDER BY ordinal DESC LIMIT 1",
+        _TURN + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 AND end_seq > start_seq"
+        " ORDER BY ordinal DESC LIMIT 1",
         {"generation": generation_pk},
     )
     return None if row is None else _turn(row)
@@ -208,20 +213,6 @@ def mark_published(db: Connection, turn_pk: int, publication_key: int) -> None:
         db,
         "UPDATE turn SET publication_key = :publication WHERE turn_pk = :turn",
         {"publication": publication_key, "turn": turn_pk},
-    )
-
-
-def count_unpublished(db: Connection, scope_pk: int) -> int:
-    """Ended turns that are still to be published; isolated sessions and revoked ones have none to come."""
-    return int(
-        one_value(
-            db,
-            "SELECT count(*) FROM turn JOIN generation ON generation.generation_pk = turn.generation_pk"
-            " JOIN session ON session.session_pk = generation.session_pk"
-            " WHERE turn.scope_pk = :scope AND turn.state = 'ended' AND publication_key IS NULL AND inherited = 0"
-            " AND isolated = 0 AND session.state <> 'revoked' AND superseded_clock IS NULL",
-            {"scope": scope_pk},
-        )
     )
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 from attrs import define, field, frozen
 
 from optchat.core.errors import BadArgument
-from optchat.core.messages import HostMessage, Outcome
+from optchat.core.messages import HostMessage
+from optchat.core.terms import Outcome
 from optchat.memory import Memory, Session, Turn
 from optchat.testing.memories import open_beside
 

@@ -16,16 +16,8 @@ from typing import Any, Final
 from attrs import define, field
 
 from optchat.core.errors import BadArgument
-from optchat.core.messages import (
-    OUTCOMES,
-    BlobPart,
-    HostMessage,
-    Part,
-    ReportPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
+from optchat.core.terms import OUTCOMES
 from optchat.testing.schedules import Step
 
 try:
