@@ -111,7 +111,7 @@ def wheel(session: nox.Session) -> None:
     run = {"external": True, "env": {"PYTHONPATH": ""}}
     session.run(str(clean / "bin" / "pip"), "install", "--quiet", built, **run)
     # The library alone, without an extra: it imports, and its command says what it needs.
-    session.run(str(clean / "bin" / "python"), "-c", "import optchat; print(optchat.__version__)", **run)
+    session.run(str(clean / "bin" / "python"), "-c", "import optchat; print(optchat.open)", **run)
     session.run(str(clean / "bin" / "optchat"), "demo", success_codes=[2], **run)
     session.run(str(clean / "bin" / "pip"), "install", "--quiet", f"{built}[cli]", **run)
     session.chdir(session.create_tmp())
@@ -122,8 +122,7 @@ def wheel(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure, and print the tables of docs/benchmarks.md."""
     session.install(f".[{EXTRAS}]")
-    for script in sorted((ROOT / "benchmarks").glob("[!_]*.py")):
-        session.run("python", str(script), *session.posargs)
+    session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 def development(*names: str) -> list[str]:

@@ -73,7 +73,7 @@ def api_page() -> str:
         lines += [f"## {module_name}", "", *docstring(module), ""]
         for name in exported(module):
             lines += describe(name, getattr(module, name))
-    return "\n".join(lines).rstrip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
 def exported(module: ModuleType) -> list[str]:
@@ -104,6 +104,9 @@ def describe(name: str, value: Any) -> list[str]:
         return [*head, *attributes(value), *members(value)]
     if inspect.isfunction(value):
         return [f"### {name}()", "", "```python", *signatures(name, value), "```", "", *docstring(value), ""]
+    if isinstance(value, ModuleType):
+        inner = [line for public in exported(value) for line in describe(f"{name}.{public}", getattr(value, public))]
+        return [f"### {name}", "", *docstring(value), "", *inner]
     if isinstance(value, str):
         return [f"### {name}", "", "```text", value.strip(), "```", ""]
     return [f"### {name}", "", "```python", f"{name} = {plain(repr(value))}", "```", ""]

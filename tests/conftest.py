@@ -1,6 +1,8 @@
 """What all tests share: Hypothesis profiles, and the markers that a folder implies."""
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(tests).parts[0]
         if folder in FOLDER_MARKERS:
             item.add_marker(FOLDER_MARKERS[folder])
+
+
+@pytest.fixture(scope="module")
+def fast_files() -> Iterator[None]:
+    """Temporary memories of laws live in RAM, where there is such a place: what a sync does is tests/crash's business."""
+    ram = "/dev/shm"
+    before = tempfile.tempdir
+    if os.path.isdir(ram) and os.access(ram, os.W_OK):
+        tempfile.tempdir = ram
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-import optchat
-
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
@@ -134,7 +132,6 @@ def test_generated_pages_are_in_step(name: str) -> None:
 def test_the_changelog_has_the_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert optchat.__version__ == project["version"]
     assert re.search(rf"^## {re.escape(project['version'])}\b", changelog, re.MULTILINE)
 
 

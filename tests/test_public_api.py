@@ -67,7 +67,7 @@ NOT_BUILT: dict[str, tuple[str, ...]] = {
 # The contract's notation: names it needs to say something, which the namespace need not hold.
 NOTATION = {"ExcType", "JSON", "M", "StrPath", "T_co"}
 # Public names besides the contract's.
-ADDED: set[str] = {"__version__"}
+ADDED: set[str] = set()
 
 # Sections 7 to 9 of the contract name their modules in prose.
 SECTION_HOMES = {7: "optchat.aio", 9: "optchat.testing"}
@@ -165,6 +165,11 @@ def locate(home: str, path: tuple[str, ...]) -> object:
     owner = found
     for name in path:
         owner, found = found, inspect.getattr_static(found, name, None)
+        if found is None and isinstance(owner, types.ModuleType):  # a module of its own, not imported by its package
+            try:
+                found = importlib.import_module(f"{owner.__name__}.{name}")
+            except ModuleNotFoundError as error:
+                raise LookupError(f"{owner.__name__}.{name}") from error
         if found is None:
             if isinstance(owner, type) and name in instance_attributes(owner):
                 return None

@@ -114,6 +114,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing():
     with temporary_memory() as memory:
         session = memory.session("s")
         say(session, words(1, 3000))
+        say(memory.session("t"), words(2, 3000))
         def claim(): 
             return work.claim(memory._scope, summarizer="extractive-1", is_default=True, window_tokens=65536, limit=1)
         late = claim().tasks[0]
@@ -212,7 +213,7 @@ def test_reports_elsewhere_hide_none(monkeypatch):
         for number in range(70):
             elsewhere.report("build", f"another scope's {number}")
             hidden.report("build", f"not published {number}")
-        monkeypatch.setattr(listing, "_REPORT_CANDIDATES", 50, raising=False)
+        monkeypatch.setattr(listing, "_BATCH", 50)
         with memory.pin() as pinned:
             assert pinned.work("build").text == "the one to be found"
 

@@ -180,8 +180,8 @@ class _Commands:
 
     def fork(self) -> list[str]:
         """
-        What each use of the inherited handle raises in a child, how many of its connections are gone once it is dropped,
-        and the child's own owner. The child then ends as any program does.
+        What each use of the inherited handle raises in a child, how many of its connections are gone once it is
+        dropped, and the child's own owner. The child then ends as any program does.
         """
         import apsw
 

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from optchat.core.errors import StoreBusy, StoreError, StoreReadOnly
-from optchat.store import owners
+from optchat.store import owners, writer_lock
 from optchat.store.connection import Store
 from optchat.store.files import lock_path
 from optchat.store.writer_lock import HandoverMutex, LockFile, poll
@@ -139,6 +139,36 @@ def test_a_waiter_gets_the_lock_when_it_is_freed(new_actor: NewActor, store: Sto
             impatient.ask("open", "rw", 0.05)
     waiter.answer()
     assert names(store) == ["a0"]
+
+
+def test_a_process_that_writes_on_and_on_lets_a_waiter_go_first(
+    new_actor: NewActor, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, pauses = store._lock, []
+
+    def pauses_for_others() -> int:
+        pauses.clear()
+        lock._released_at, lock._writing_since = time.monotonic(), time.monotonic() - 1
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "sleep", pauses.append)
+            lock._let_others_go_first(always())
+        return len(pauses)
+
+    def somebody_waits() -> bool:
+        if not lock._try_lock(writer_lock._WAITING_BYTE):
+            return True
+        lock._unlock(writer_lock._WAITING_BYTE)
+        return False
+
+    waiter = new_actor()
+    waiter.ask("open")
+    assert pauses_for_others() == 0
+    with store.write():
+        waiter.tell("append", "a", 1)
+        assert poll(somebody_waits, always())
+        assert pauses_for_others() == 1
+    waiter.answer()
+    assert pauses_for_others() == 0
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------

@@ -21,21 +21,24 @@ from functools import partial
 from typing import Final
 
 import anyio
-from attrs import frozen
+from attrs import define, field, frozen
 
 from optchat.compactor.extractive import ExtractiveSummarizer
-from optchat.core.errors import OptchatError, StoreBusy, SummaryRejected
+from optchat.core.errors import StoreBusy, SummaryRejected
 from optchat.core.ports import Summarizer
 from optchat.core.prompts import PROMPT_VERSION
-from optchat.core.summarizing import Accepted, SummaryReply, SummaryRequest, run_flow, summary_flow
+from optchat.core.summarizing import Accepted, SummaryReply, SummaryRequest, as_reply, run_flow, summary_flow
 from optchat.core.tree import Recipe
 from optchat.engine import turns, work
 from optchat.engine.handle import Scope
+from optchat.engine.inputs import Task
 from optchat.store import queue, scopes
 
 _LOG: Final = logging.getLogger("optchat")
 _BATCH: Final = 64  # rules are cheap: many jobs share a commit
 _POLL_SECONDS: Final = 0.5  # for what other processes add, and for leases and turns of dead ones
+_PAUSE_SECONDS: Final = 0.05  # of a thread that works off: before it looks again
+_UPKEEP_SECONDS: Final = 5.0  # at the latest, however much there is to do
 _RETRY_SECONDS: Final = 0.1  # doubled with each attempt of a job
 
 
@@ -43,6 +46,14 @@ _RETRY_SECONDS: Final = 0.1  # doubled with each attempt of a job
 class _Failed:
     error: str
     final: bool
+
+
+@define
+class _Told:
+    """What became of a task, and the calls that it took."""
+
+    answer: Accepted | _Failed
+    calls: list[work.Call] = field(factory=list[work.Call])
 
 
 def ask(summarizer: Summarizer, request: SummaryRequest) -> str | SummaryReply:
@@ -75,6 +86,9 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._said: set[int] = set()
+        self._announced = False
+        self._leased: dict[int, int] = {}  # fences by job: what rounds are at work on
+        self._dropped: dict[int, int] = {}  # the same of rounds that broke off: given back before the next
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -97,7 +111,11 @@ class Worker:
         self._thread.start()
 
     def close(self, wait_seconds: float = 2.0) -> None:
-        """Stop, and give back every lease. A call that still runs is left alone: its late result has no fence."""
+        """
+        Stop, and give back this worker's leases. A call that still runs is left alone: its late result has no fence.
+
+        Another handle's worker in this process goes on with its own.
+        """
         self._closing.set()
         self._wake.set()
         if self._thread is not None:
@@ -105,60 +123,88 @@ class Worker:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         for scope in self._scopes[:1]:
-            with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-                queue.release(db, scope.store.owner_pk)
-                scopes.set_working(db, scope.store.owner_pk, working=False)
+            with self._lock:
+                self._dropped |= self._leased
+                self._leased.clear()
+            self._give_back(scope)
+            if self._announced:
+                with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+                    scopes.count_worker(db, scope.store.owner_pk, -1)
 
     def _run(self) -> None:
-        for scope in self._scopes[:1]:
-            with scope.store.write() as db:
-                scopes.set_working(db, scope.store.owner_pk, working=True)
+        looked_after = time.monotonic()
         while not self._closing.is_set():
             self._wake.clear()
             worked = False
             for scope in list(self._scopes):
-                try:
-                    worked = self.round(scope) or worked
-                except StoreBusy:
-                    _LOG.info("the worker waits: another process holds the writer lock")
-                except OptchatError:
-                    if not self._closing.is_set():
-                        _LOG.exception("the worker met an error in scope %r and goes on", scope.row.name)
-            if not worked and not self._closing.is_set() and not self._wake.wait(_POLL_SECONDS):
+                worked = self._guarded(scope, self._round_in_thread) or worked
+            idle = not worked and not self._closing.is_set() and not self._wake.wait(_POLL_SECONDS)
+            # Also where there is no end of work: a dead process's turn is to be published, and its leases are needed.
+            if idle or time.monotonic() - looked_after > _UPKEEP_SECONDS:
+                looked_after = time.monotonic()
                 for scope in list(self._scopes):
-                    self.upkeep(scope)
+                    self._guarded(scope, self.upkeep)
+
+    def _guarded(self, scope: Scope, action: Callable[[Scope], bool]) -> bool:
+        """Whatever goes wrong in a scope is told and does not end the thread: it would end all scopes' summaries."""
+        try:
+            return not self._closing.is_set() and action(scope)
+        except StoreBusy:
+            _LOG.info("the worker waits: another process holds the writer lock")
+        except Exception:  # noqa: BLE001 - whatever it is: a thread that ended would say nothing
+            if not self._closing.is_set():
+                _LOG.exception("the worker met an error in scope %r and goes on", scope.row.name)
+        return False
+
+    def _round_in_thread(self, scope: Scope) -> bool:
+        if not self._announced:
+            with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+                scopes.count_worker(db, scope.store.owner_pk, 1)
+            self._announced = True
+        return self.round(scope)
+
+    def _give_back(self, scope: Scope) -> None:
+        with self._lock:
+            dropped, self._dropped = self._dropped, {}
+        if dropped:
+            with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+                for job, fence in dropped.items():
+                    queue.end_lease(db, job, fence)
 
     # ---- work --------------------------------------------------------------------------------------------------------
 
-    def upkeep(self, scope: Scope) -> None:
-        """End the leases and the turns of dead processes."""
-        try:
-            work.end_dead_leases(scope)
-            turns.end_abandoned(scope)
-        except StoreBusy:
-            _LOG.info("upkeep waits: another process holds the writer lock")
+    def upkeep(self, scope: Scope) -> bool:
+        """End the leases and the turns of dead processes. Whether there were any."""
+        leases = work.end_dead_leases(scope)
+        return bool(turns.end_abandoned(scope) + leases)
 
     def work_off(self, scope: Scope, until: Callable[[], bool]) -> None:
         """
-        Work a scope's jobs in this thread until none can run, or ``until`` says so. A job due in a moment is waited
-        for.
+        Work a scope's jobs in this thread until none can run, or ``until`` says so. A job that is due in a moment, or
+        that another process works, is waited for.
         """
-        work.end_dead_leases(scope)
+        self.upkeep(scope)
         while not until():
             if self.round(scope):
                 continue
             with scope.store.read() as db:
                 state = queue.queue_state(db, scope.pk)
                 named = scopes.scope_summarizer(db, scope.pk)
-            if state.next_due is None or (named is not None and named != self.summarizer.name):
+                elsewhere = queue.leased_elsewhere(db, scope.pk, scope.store.owner_pk)
+            if not elsewhere and (state.next_due is None or (named is not None and named != self.summarizer.name)):
                 return
             before = scope.clock.monotonic()
-            time.sleep(min(0.05, max(0.001, (state.next_due - scope.now()) / 1_000_000)))
+            if elsewhere:
+                self.upkeep(scope)  # its process may die over it
+                time.sleep(_PAUSE_SECONDS)
+            elif state.next_due is not None:
+                time.sleep(min(_PAUSE_SECONDS, max(0.001, (state.next_due - scope.now()) / 1_000_000)))
             if scope.clock.monotonic() == before:
                 return  # a clock that a test moves: what is due later cannot run before it does
 
     def round(self, scope: Scope) -> bool:
         """Claim a batch, work it, commit it. Whether there was anything to do."""
+        self._give_back(scope)
         limit = _BATCH if self.is_default else scope.policy.workers
         with scope.store.read() as db:  # the common round finds nothing, and takes no lock to see it
             if not queue.has_ready(db, scope.pk, scope.now()):
@@ -178,30 +224,61 @@ class Worker:
                 claimed.other_summarizer,
                 self.summarizer.name,
             )
-        for job in claimed.indexing:
-            work.index_step(scope, job)
-        self._settle(scope, claimed.tasks, self._asked(scope, claimed.tasks))
+        mine = {job.job_pk: job.fence for job in claimed.jobs}
+        with self._lock:
+            self._leased |= mine
+        done = False
+        try:
+            for job in claimed.indexing:
+                work.index_step(scope, job)
+            self._settle(scope, claimed.tasks, self._asked(scope, claimed.tasks))
+            done = True
+        finally:
+            with self._lock:
+                for job_pk in mine:
+                    self._leased.pop(job_pk, None)
+                if not done:
+                    self._dropped |= mine
         return not claimed.empty
 
-    def _asked(self, scope: Scope, tasks: Sequence[work.Task]) -> list[Accepted | _Failed]:
+    def _asked(self, scope: Scope, tasks: Sequence[Task]) -> list[_Told]:
         if self.is_default or len(tasks) < 2:
             return [self._summarise(scope, task) for task in tasks]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(scope.policy.workers, thread_name_prefix="optchat-summarizer")
         return list(self._pool.map(partial(self._summarise, scope), tasks))
 
-    def _summarise(self, scope: Scope, task: work.Task) -> Accepted | _Failed:
+    def _summarise(self, scope: Scope, task: Task) -> _Told:
         flow = summary_flow(task.summary, attempts=scope.policy.summary_attempts)
+        calls: list[work.Call] = []
         try:
-            return run_flow(flow, lambda request: ask(self.summarizer, request))
+            return _Told(run_flow(flow, partial(self._call, scope, task, calls)), calls)
         except SummaryRejected as error:
-            return _Failed(str(error), final=True)  # the same summarizer would give the same answers again
+            return _Told(_Failed(str(error), final=True), calls)  # the same summarizer would answer the same again
         except Exception as error:  # noqa: BLE001 - a summarizer is the caller's code: whatever it raises is a failed attempt
-            return _Failed(f"{type(error).__name__}: {error}", final=False)
+            return _Told(_Failed(f"{type(error).__name__}: {error}", final=False), calls)
 
-    def _settle(self, scope: Scope, tasks: Sequence[work.Task], answers: Sequence[Accepted | _Failed]) -> None:
+    def _call(
+        self, scope: Scope, task: Task, calls: list[work.Call], request: SummaryRequest
+    ) -> str | SummaryReply:
+        if self.is_default:
+            return ask(self.summarizer, request)  # a rule costs nothing, so there is nothing to account for
+        started = scope.clock.monotonic()
+        reply: SummaryReply | None = None
+        try:
+            reply = as_reply(ask(self.summarizer, request))
+            return reply
+        finally:
+            latency = int((scope.clock.monotonic() - started) * 1_000_000)
+            calls.append(work.Call(task.job.kind, request.attempt, self.summarizer.name, reply, latency))
+
+    def _settle(self, scope: Scope, tasks: Sequence[Task], told: Sequence[_Told]) -> None:
+        calls = [call for each in told for call in each.calls]
+        if calls:
+            work.keep_calls(scope, calls)
         results: list[work.Result] = []
-        for task, answer in zip(tasks, answers, strict=True):
+        for task, each in zip(tasks, told, strict=True):
+            answer = each.answer
             if isinstance(answer, Accepted):
                 recipe = Recipe("summary", self.summarizer.name, PROMPT_VERSION)
                 results.append(work.Result(task, answer.text, recipe))

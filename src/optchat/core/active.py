@@ -62,7 +62,7 @@ def arrange(entries: Iterable[Entry[M]]) -> list[Entry[M]]:
             if not waiting:
                 ahead.extendleft(reversed(behind))
                 behind.clear()
-        elif not waiting or (_by_assistant(entry) and not answering and not behind):
+        elif not waiting or (not answering and not behind and _joins(ordered[-1], entry)):
             ordered.append(entry)
             waiting.update(call.call_id for call in entry.calls)
         else:
@@ -76,8 +76,15 @@ def order_for_dispatch(messages: Iterable[HostMessage]) -> tuple[HostMessage, ..
     return tuple(message for entry in entries for message in entry.messages)
 
 
-def _by_assistant(entry: Entry[M]) -> bool:
-    return all(message.role == "assistant" for message in entry.messages)
+def _joins(group: Entry[M], entry: Entry[M]) -> bool:
+    """
+    Whether a message can be sent as a part of the group of calls before it, whose first result is not there yet.
+
+    Neutral ones are rebuilt as one message. A host's own objects stay apart, so that between them only calls can stand.
+    """
+    if any(message.role != "assistant" for message in entry.messages):
+        return False
+    return bool(entry.calls) if entry.natives and group.natives else not entry.natives and not group.natives
 
 
 def _reports_apart(entries: Iterable[Entry[M]]) -> Iterable[Entry[M]]:

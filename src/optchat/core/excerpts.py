@@ -11,6 +11,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
+from optchat.core.render import encodable
 from optchat.core.searching import Query
 from optchat.core.words import RUN, normalized, run_words
 
@@ -27,7 +28,7 @@ def excerpt(text: str, query: Query) -> str:
     A stretch of the text of at most 240 bytes of UTF-8 that shows as many different words of the query, as close
     together, as there is room for. It is cut between words, or between graphemes where a word is longer than that.
     """
-    text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    text = encodable(text)
     hits = _hits(text, query)
     first, last = _densest(hits) if hits else (0, 0)
     return _cut_out(text, first, last)

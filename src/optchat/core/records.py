@@ -20,7 +20,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
-from optchat.core.render import escaped_size
+from optchat.core.render import encodable, escaped_size
 from optchat.core.terms import RecordKind
 
 KINDS: Final[tuple[RecordKind, ...]] = ("user", "assistant", "tool_call", "tool_result", "report", "note")
@@ -240,7 +240,7 @@ def leaf_text(
         said = str(structure["memory"])
     else:
         said = spoken_text(kind, payload, structure)
-    return f"{kind}: " + said.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return f"{kind}: {encodable(said)}"
 
 
 def record_kind(message: HostMessage, part: Part) -> RecordKind:

@@ -21,12 +21,18 @@ SEPARATOR: Final = " | "
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]|[\ud800-\udfff]"
 )
+_LONE: Final = re.compile("[\ud800-\udfff]")
 _ENTITY: Final = re.compile("[&<>]")
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def _safe(match: re.Match[str]) -> str:
     return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else " "
+
+
+def encodable(text: str) -> str:
+    """Text as providers accept it: a lone surrogate is shown as one U+FFFD."""
+    return _LONE.sub("\ufffd", text) if _LONE.search(text) else text
 
 
 def one_line(text: str) -> str:

@@ -88,8 +88,8 @@ class Query:
         """
         Whether documents with this phrase come before all others: the user quoted it, or typed phrases only.
 
-        In a question of many words an identifier among them only counts more. Putting it first there was measured: the
-        evidence in the first 20 hits fell from .75 to .64, since what answers often names the thing by its words.
+        In a question of many words an identifier among them only counts more: what answers often names the thing by its
+        words, and putting the identifier first lost evidence (docs/decisions/0007-search-ranks-what-words-say.md).
         """
         return term.quoted or all(one.is_phrase for one in self.telling)
 

@@ -86,7 +86,7 @@ def held_rendering(
             held is not None
             and held.tokenizer == tokenizer.name
             and held.rendered.step == step
-            and fits(held, available, budget)
+            and fits(held, available, readiness)
         ):
             return held
         descriptor = stored.load_descriptor(db, turn_pk)
@@ -119,9 +119,9 @@ def held_rendering(
     return Held(rendered, tokenizer.name)
 
 
-def fits(held: Held[M], available: int, budget: Budget) -> bool:
-    """Whether a held rendering fits what is left for memory."""
-    return held.rendered.tokens <= available and budget.window > 0
+def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
+    """Whether a held rendering fits what is left for memory, and covers what is wanted."""
+    return held.rendered.tokens <= available and not (held.rendered.missing and readiness == "strict")
 
 
 def raise_invalid() -> NoReturn:

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Generic, TypeVar
 
+import xxhash
 from attrs import define, field, frozen
 
 from optchat.core.lineage import Chain
 from optchat.core.policy import Policy
-from optchat.core.ports import Clock
+from optchat.core.ports import Clock, Tokenizer
 from optchat.core.tree import Recipe
 from optchat.core.views import Frontier, ViewPolicy
 from optchat.store.connection import Store
@@ -75,6 +76,7 @@ class Caches:
     frontiers: Recent[int, HeldFrontier] = field(factory=lambda: Recent(256))
     recipes: Recent[tuple[int, Recipe], int] = field(factory=lambda: Recent(256))
     tokens: Recent[tuple[str, int, int], int] = field(factory=lambda: Recent(200_000))
+    texts: Recent[tuple[str, int], int] = field(factory=lambda: Recent(4096))
 
 
 @frozen
@@ -95,6 +97,15 @@ class Scope:
     @property
     def view_policy(self) -> ViewPolicy:
         return ViewPolicy(self.row.view_high_bytes, self.row.view_low_bytes)
+
+    def count(self, tokenizer: Tokenizer, text: str) -> int:
+        """The tokens of a text, counted once for a tokenizer while it is in use."""
+        key = (tokenizer.name, xxhash.xxh3_128_intdigest(text.encode("utf-8", "surrogatepass")))
+        found = self.caches.texts.get(key)
+        if found is None:
+            found = tokenizer.count(text)
+            self.caches.texts.put(key, found)
+        return found
 
     def now(self) -> int:
         """Microseconds since 1970."""

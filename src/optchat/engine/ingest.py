@@ -18,6 +18,7 @@ from attrs import frozen
 
 from optchat.core import records as rules
 from optchat.core.errors import ResyncNeeded, RevisionConflict
+from optchat.core.lineage import Chain
 from optchat.core.messages import HostMessage, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.publications import turn_after
 from optchat.core.records import PIECE_BYTES, BlobRef, SealedPart, readable_bytes, spoken_text
@@ -131,6 +132,13 @@ def unsealed(scope: Scope, db: Connection, turn: TurnRow, parts: Iterable[Sealed
     given = list(parts)
     found = ledger.find_events(db, chain, (part.event_hash for part in given))
     return [part for part in given if part.event_hash not in found or found[part.event_hash][2] != part.sha256]
+
+
+def missing_events(db: Connection, chain: Chain, prepared: Sequence[Prepared]) -> bool:
+    """Whether any of these parts is sealed under no event key yet."""
+    hashes = [part.sealed.event_hash for part in prepared]
+    found = ledger.find_events(db, chain, hashes)
+    return any(event not in found for event in hashes)
 
 
 def _prepared(scope: Scope, sealed: SealedPart) -> Prepared:
@@ -380,12 +388,19 @@ def stage_message(scope: Scope, turn_pk: int, turn_id: str, messages: Sequence[H
 
     Durable, so that a crash in mid-stream loses nothing that was shown to the user; never read by any view or search.
     """
+    parts: list[SealedPart] = []
+    keyed: list[SealedPart] = []
     for message in messages:
-        parts = rules.seal_message(message, turn_id=turn_id, ordinal=0, node_bytes=scope.row.node_bytes)
-        if not parts:
-            continue
-        written = json.dumps([[part.kind, part.structure, rules.to_text(part.payload)] for part in parts]).encode()
-        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-            turn = _turn(db, turn_pk)
-            turn_after(turn.state, "seal", turn.outcome)
-            turns.put_staged(db, turn_pk, parts[0].event_hash, written, scope.now())
+        made = rules.seal_message(
+            message, turn_id=turn_id, ordinal=0, node_bytes=scope.row.node_bytes, first_part=len(parts)
+        )
+        parts += made
+        # A part without a key of its own goes by its place, which it has only once it is sealed.
+        keyed += [part for part in made if message.key is not None or part.call_id is not None]
+    if not keyed:
+        return
+    written = json.dumps([[part.kind, part.structure, rules.to_text(part.payload)] for part in parts]).encode()
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        turn = _turn(db, turn_pk)
+        turn_after(turn.state, "seal", turn.outcome)
+        turns.put_staged(db, turn_pk, keyed[0].event_hash, written, scope.now())

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from optchat.core import publications as rules
 from optchat.core.lineage import node_key, ordinal_of, owner_of
@@ -83,11 +83,6 @@ class Landing:
             )
             self._made_jobs = True
         self._merges_due(tree, seq)
-
-    def leaf_landed(self, key: int) -> None:
-        """A summarised node was inserted under a job's fence: whatever waited for it goes on."""
-        self._nodes.pop(key, None)
-        self._landed.append(key)
 
     def insert(self, key: int, node: Node, recipe: Recipe, inputs: bytes) -> None:
         """Insert a node and let what it makes possible follow."""
@@ -243,7 +238,7 @@ class Landing:
             self._made_jobs = True
 
     def _join(self, tree: Tree, span: Span, left: Node, right: Node, node: Node) -> None:
-        self.insert(tree.key(span), evolve(node, span=span), JOIN, children_sha256(tree, (left, right)))
+        self.insert(tree.key(span), node, JOIN, children_sha256(tree, (left, right)))
 
     def _follow(self, key: int, awaited: bool) -> None:
         """One landed node (or published turn): note it for its view, and wake whoever named it."""
@@ -409,7 +404,7 @@ class Landing:
     def _unheard(
         self, tree: Tree, frontier: Frontier, landed: set[Span], length: int, appended: int
     ) -> dict[Span, int]:
-        """The durable inner nodes that a frontier has not heard of: those that landed, and those over appended leaves."""
+        """The durable inner nodes that a frontier has not heard of: what landed, and what lies over appended leaves."""
         spans = landed.union(span for leaf in range(length, length + appended) for span in completed_by(leaf))
         unknown = [span for span in spans if frontier.size(span) is None]
         return (

@@ -11,18 +11,17 @@ from typing import Literal, cast
 
 from optchat.core.cursors import query_digest, read_cursor, write_cursor
 from optchat.core.errors import BadArgument, BadCursor
-from optchat.core.lineage import owner_of
 from optchat.core.refs import KEY_BITS, Span
 from optchat.core.retrieval import Page, SessionInfo, TurnInfo
 from optchat.engine.reading import turn_info
 from optchat.engine.sights import Reading, SessionTarget, may_see
 from optchat.store import ledger, publications, registry, scopes, turns
+from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection, moment_of
 
 _MOST = 200
 _BATCH = 100
-_REPORT_CANDIDATES = 1000
 
 
 def _limit(limit: int) -> int:
@@ -112,16 +111,26 @@ def turn_list(
 
 
 def find_report(reading: Reading, db: Connection, name: str) -> str | None:
-    """The ref of the newest report of that name that this reader may see."""
-    for record in ledger.reports_named(db, name, limit=_REPORT_CANDIDATES):
-        generation = registry.generation_of_segment(db, owner_of(record.record_key))
-        if generation is None:
-            continue
-        session = registry.session_by_pk(db, generation[1])
-        if session.scope_pk != reading.scope.pk:
-            continue
-        chain = reading.scope.chain(db, owner_of(record.record_key))
-        target = SessionTarget(session, generation[2], generation[0], chain, Span(record.seq, 1))
-        if may_see(reading, db, target):
-            return target.ref
+    """
+    The ref of the newest report of that name that this reader may see.
+
+    All candidates are looked at, however many: were it some, reports of other scopes, or later ones, could hide one.
+    """
+    rows = ledger.reports_named(db, name, limit=_BATCH)
+    while rows:
+        for record in rows:
+            target = _record_target(reading, db, record)
+            if target is not None and may_see(reading, db, target):
+                return target.ref
+        rows = ledger.reports_named(db, name, before=(rows[-1].at, rows[-1].record_key), limit=_BATCH)
     return None
+
+
+def _record_target(reading: Reading, db: Connection, record: RecordRow) -> SessionTarget | None:
+    """A record as the session and generation that it was sealed in have it, if they are of this scope."""
+    generation = registry.generation_of_segment(db, record.segment)
+    session = None if generation is None else registry.session_by_pk(db, generation[1])
+    if generation is None or session is None or session.scope_pk != reading.scope.pk:
+        return None
+    chain = reading.scope.chain(db, record.segment)
+    return SessionTarget(session, generation[2], generation[0], chain, Span(record.seq, 1))

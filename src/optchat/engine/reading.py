@@ -18,20 +18,17 @@ from optchat.core.errors import BadArgument, BadCursor, IntegrityError, UnknownR
 from optchat.core.lineage import Chain, ordinal_of, owner_of
 from optchat.core.messages import BlobPart, ToolResultPart
 from optchat.core.ports import Tokenizer
-from optchat.core.projection import plan_view_at, project
 from optchat.core.records import decode_part, to_text
 from optchat.core.refs import KEY_MASK, Span, exact_cover, publication_ref, session_ref
-from optchat.core.render import line as rendered_line, outcome_label, publication_label
-from optchat.core.retrieval import Dates, Line, SourceRecord, TurnInfo, View, ZoomResult
+from optchat.core.render import line as rendered_line
+from optchat.core.retrieval import Dates, Line, SourceRecord, TurnInfo, ZoomResult
 from optchat.core.tools import MAX_DEPTH
 from optchat.core.tree import Node
-from optchat.core.views import FrontierState, spans_of
 from optchat.engine.handle import Scope
-from optchat.engine.landing import ancestors_within
 from optchat.engine.naming import PublicationName, publication_names
 from optchat.engine.sights import Reading, SessionTarget, SharedTarget, may_see, resolve, unknown
-from optchat.engine.trees import SessionTree, Tree, durable_cover, shared_tree
-from optchat.store import forest, ledger, payloads, publications, registry, scopes, turns
+from optchat.engine.trees import SessionTree, shared_tree
+from optchat.store import ledger, payloads, publications, registry, scopes, turns
 from optchat.store.ledger import RecordRow
 from optchat.store.publications import PublicationRow
 from optchat.store.rows import Connection, moment_of
@@ -277,7 +274,7 @@ def request_text(db: Connection, chain: Chain, turn: TurnRow) -> str:
     if not turn.has_request:
         return ""
     record = ledger.load_record(db, chain.record_key(turn.start_seq))
-    if record is None or record.kind != "user":
+    if record is None or record.kind != "user" or record.turn_pk != turn.turn_pk:  # the last: a turn without records
         return ""
     page = payloads.load_payload_page(db, record, 0, 4 * REQUEST_CHARACTERS + 4)
     return page.decode("utf-8", "replace")[:REQUEST_CHARACTERS].rstrip("\ufffd")
@@ -453,86 +450,3 @@ def date(reading: Reading, db: Connection, ref: str) -> Dates:
         moment_of(target.publication.published_at),
         reading.snapshot,
     )
-
-
-# ---- views -----------------------------------------------------------------------------------------------------------
-
-
-def shared_view(
-    reading: Reading, db: Connection, tokenizer: Tokenizer, max_tokens: int | None, levels: bytes | None = None
-) -> View:
-    """The shared view as this reader has it: the pinned copy of a turn, else the live one or one made at the mark."""
-    tree = shared_tree(reading.scope)
-    if levels is None:
-        state = forest.load_view(db, tree.tree_pk)
-        levels = state.levels if state.length == reading.sight.publications else None
-    spans = spans_of(levels) if levels is not None else _cover_at(reading, db, tree, reading.sight.publications)
-    spans, missing = _projected(reading, db, tree, spans, tokenizer, max_tokens)
-    lines = shared_lines(reading, db, spans)
-    text = "".join(
-        rendered_line(
-            line.ref,
-            line.text,
-            publication_label(line.session_id, line.outcome)
-            if line.session_id is not None and line.outcome is not None
-            else outcome_label(*_counts(reading, db, span)),
-        )
-        for line, span in zip(lines, spans, strict=True)
-    )
-    return View(text, tuple(lines), tokenizer.count(text), reading.sight.publications, missing, reading.snapshot)
-
-
-def _counts(reading: Reading, db: Connection, span: Span) -> tuple[int, int]:
-    node = shared_tree(reading.scope).nodes(db, [span], reading.clock).get(span)
-    return (0, 0) if node is None else (node.failed, node.interrupted)
-
-
-def session_view(
-    reading: Reading, db: Connection, target: SessionTarget, end: int, tokenizer: Tokenizer, max_tokens: int | None
-) -> View:
-    """A session's view of its first ``end`` records; positions that have no node yet are named in ``missing``."""
-    tree = SessionTree(target.chain)
-    stored = forest.load_view(db, target.chain.own.tree)
-    spans = FrontierState(stored.levels).spans
-    start = spans[-1].end if spans else 0
-    if start > end:
-        spans, start = (), 0
-    rest = durable_cover(db, tree, start, end)
-    spans, missing = _projected(reading, db, tree, (*spans, *rest), tokenizer, max_tokens)
-    lines = session_lines(reading, db, target, spans)
-    text = "".join(rendered_line(str(span), line.text) for line, span in zip(lines, spans, strict=True))
-    named = tuple(
-        session_ref(target.session.session_id, target.generation, int(span.partition("+")[0])) for span in missing
-    )
-    return View(text, tuple(lines), tokenizer.count(text), end, named, reading.snapshot)
-
-
-def _cover_at(reading: Reading, db: Connection, tree: Tree, length: int) -> tuple[Span, ...]:
-    """A view at a past mark: planned anew from durable nodes, since only turns keep a copy of theirs."""
-    known: dict[Span, int | None] = {}
-
-    def size(span: Span) -> int | None:
-        if span not in known:
-            found = tree.sizes(db, [span]).get(span)
-            known[span] = None if found is None else tree.line_bytes(span, found)
-        return known[span]
-
-    return plan_view_at(length, size, reading.scope.row.view_high_bytes).spans
-
-
-def _projected(
-    reading: Reading, db: Connection, tree: Tree, spans: tuple[Span, ...], tokenizer: Tokenizer, max_tokens: int | None
-) -> tuple[tuple[Span, ...], tuple[str, ...]]:
-    nodes = tree.nodes(db, spans, reading.clock)
-    missing = tuple(str(span) for span in spans if span not in nodes)
-    if max_tokens is None or not spans:
-        return spans, missing
-    nodes |= tree.nodes(db, [span for span in ancestors_within(spans) if span not in nodes], reading.clock)
-
-    def cost(span: Span) -> int | None:
-        node = nodes.get(span)
-        if node is None:
-            return tokenizer.count("[not summarised yet]") + 16 if str(span) in missing else None
-        return tokenizer.count(rendered_line(str(span), node.text)) + 8
-
-    return project(spans, cost, max_tokens).spans, missing

@@ -163,7 +163,12 @@ def render(
             "use a larger window, or shorten what is sent beside memory",
             tokens=TokenUse(budget.window, budget.instructions, budget.output, budget.reserve, active_tokens, {}, 0),
         )
-    if written is not None:
+    if written is not None and written.missing and readiness == "strict":
+        # An earlier call of this turn was content with a partial view; this one is not.
+        own, missing = maker.own_view(readiness)
+        shared = spans_of(written.shared_levels)
+        why = "what was missing is wanted now"
+    elif written is not None:
         made = maker.rendered(written, "rendered once for this turn")
         if made.tokens <= available:
             return made, None
@@ -299,10 +304,10 @@ class _Maker(Generic[M]):
                     record.seq,
                     is_request,
                     full,
-                    self.tokenizer.count(full.rendered) if fits else 0,
+                    self.scope.count(self.tokenizer, full.rendered) if fits else 0,
                     len(full.rendered.encode()) if fits else limit + 1,
                     short,
-                    0 if short is None else self.tokenizer.count(short.rendered),
+                    0 if short is None else self.scope.count(self.tokenizer, short.rendered),
                 )
             )
         return found

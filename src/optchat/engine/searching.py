@@ -40,7 +40,7 @@ from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
 
 MAX_CANDIDATES: Final = 800
 _COMMON_SCORED: Final = 8  # of the words in more documents than are counted: scoring them all would cost without bound
-_COUNT_CAP: Final = 1000
+_COUNT_CAP: Final = 500
 _ANYWHERE: Final = 1 << KEY_BITS
 
 

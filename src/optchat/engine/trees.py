@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from optchat.core.errors import IntegrityError
 from optchat.core.lineage import Chain, node_key, owner_of
@@ -67,9 +67,7 @@ class PlainTree:
 
     def nodes(self, db: Connection, spans: Iterable[Span], clock: int = NEWEST) -> dict[Span, Node]:
         by_key = {self.key(span): span for span in spans}
-        return {
-            by_key[key]: evolve(node, span=by_key[key]) for key, node in forest.load_nodes(db, by_key, clock).items()
-        }
+        return {by_key[key]: node for key, node in forest.load_nodes(db, by_key, clock).items()}
 
     def sizes(self, db: Connection, spans: Iterable[Span]) -> dict[Span, Size]:
         by_key = {self.key(span): span for span in spans}

@@ -15,9 +15,16 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from optchat.core.errors import GenerationSuperseded, ResyncNeeded, SessionBusy, SessionDeleted, UnknownRef
+from optchat.core.errors import (
+    GenerationSuperseded,
+    ResyncNeeded,
+    RevisionConflict,
+    SessionBusy,
+    SessionDeleted,
+    UnknownRef,
+)
 from optchat.core.messages import HostMessage
 from optchat.core.publications import natural_outcome, turn_after
 from optchat.core.refs import SESSION_ID_ALPHABET
@@ -83,7 +90,7 @@ def admit(
 
     Raises:
         SessionBusy: the open turn is alive in another process; or any turn is open and ``if_open`` is "refuse".
-        RevisionConflict: the same turn id with another request.
+        RevisionConflict: the turn id names a turn that began with another request.
         SessionDeleted, ResyncNeeded, GenerationSuperseded: the session takes no turns.
     """
     public_id = turn_id if turn_id is not None else "turn-" + random_id(12)
@@ -131,13 +138,16 @@ def _again(
     The turn that the id already names. Its request must be the same; a turn whose owner died is this process's
     now.
     """
-    refs: tuple[str, ...] = ()
-    if turn.state != "ended":
-        refs = ingest.seal(landing, turn, session.session_id, session.generation, prepared).refs
-        dead = turn.owner_pk is None or not scope.store.owner_alive(landing.db, turn.owner_pk)
-        if turn.state == "open" and dead:
-            turns.set_turn_state(landing.db, turn.turn_pk, "open", scope.store.owner_pk)
-    landing.finish()
+    db = landing.db
+    chain = scope.chain(db, turn.segment_pk)
+    if ingest.missing_events(db, chain, prepared):  # sealed now, it would be a second request in the midst of the turn
+        raise RevisionConflict(
+            f"turn {turn.turn_id} began with another request; give this one a turn_id of its own, or deliver that again"
+        )
+    refs = ingest.seal(landing, turn, session.session_id, session.generation, prepared).refs
+    if turn.state == "open" and (turn.owner_pk is None or not scope.store.owner_alive(db, turn.owner_pk)):
+        turns.set_turn_state(db, turn.turn_pk, "open", scope.store.owner_pk)
+        turn = evolve(turn, owner_pk=scope.store.owner_pk)
     return Admitted(turn, False, refs)
 
 
@@ -193,7 +203,7 @@ def descriptor_of(
 
 
 def _pending(scope: Scope, db: Connection, moment: scopes.Moment) -> int:
-    """The ended turns that a pin does not show: to be published yet, or published by this very transaction, after the pin."""
+    """The ended turns that a pin does not show: not published yet, or by this very transaction, after the pin."""
     after_the_pin = scopes.next_publication(db, scope.pk) - moment.publications
     return queue.pending_publications(db, scope.pk) + after_the_pin
 
@@ -238,6 +248,18 @@ def end(scope: Scope, turn_pk: int, outcome: Outcome | None, detail: str | None)
         landing.finish()
     landing.after_commit()
     return decided
+
+
+def end_own(scope: Scope, turn_pk: int, outcome: Outcome, detail: str) -> None:
+    """End a turn if it still runs in this process: one that was suspended, or resumed elsewhere, is not ours to end."""
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        turn = turns.load_turn(db, turn_pk)
+        if turn is None or turn.state != "open" or turn.owner_pk != scope.store.owner_pk:
+            return
+        landing = Landing(scope, db, scope.now())
+        end_in(landing, turn, outcome, detail)
+        landing.finish()
+    landing.after_commit()
 
 
 def natural_end(db: Connection, turn_pk: int) -> Outcome:
@@ -345,8 +367,19 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
 def requestless_turn(
     landing: Landing, session: SessionRow, turn_id: str, at: int | None, has_request: bool = False
 ) -> TurnRow:
-    """Insert a turn that no model call belongs to: a note, a late report, an imported turn."""
+    """
+    Insert a turn that no model call belongs to: a note, a late report, an imported turn.
+
+    Raises:
+        SessionBusy: a turn of the session is open, and its records would come in the midst of it.
+    """
     db, scope = landing.db, landing.scope
+    running = turns.open_turn(db, session.generation_pk)
+    if running is not None:
+        raise SessionBusy(
+            f"turn {running.turn_id} of session {session.session_id} is open; end it, then try again",
+            open_turn_id=running.turn_id,
+        )
     chain = scope.chain(db, session.segment_pk)
     return turns.insert_turn(
         db,

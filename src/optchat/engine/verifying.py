@@ -25,7 +25,7 @@ from optchat.core.words import words_of
 from optchat.engine.handle import Scope
 from optchat.engine.naming import record_ref, segment_ref
 from optchat.engine.trees import SessionTree, SharedTree, Tree, session_tree, shared_tree
-from optchat.store import checks, forest, ledger, payloads, registry
+from optchat.store import checks, forest, ledger, payloads, registry, scopes
 from optchat.store.publications import PublicationRow
 from optchat.store.rows import Connection
 
@@ -193,7 +193,7 @@ def _view_problem(check: _Check, db: Connection, segment: int | None) -> str | N
     if len(sizes) != len(spans):
         return "a line of the view has no durable node"
     if isinstance(tree, SharedTree):
-        if view.length != checks.publication_count(db, check.scope.pk):
+        if view.length != scopes.next_publication(db, check.scope.pk):
             return "the view does not cover the scope's publications"
     elif view.length > _ended(db, tree):
         return "the view covers more than the ended turns"
@@ -215,7 +215,7 @@ def _repair_view(check: _Check, segment: int | None) -> None:
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         tree, tree_pk = _tree_of(check, db, segment)
         view = forest.load_view(db, tree_pk)
-        length = checks.publication_count(db, scope.pk) if segment is None else _durable_length(db, tree)
+        length = scopes.next_publication(db, scope.pk) if segment is None else _durable_length(db, tree)
         known: dict[Span, int | None] = {}
 
         def size(span: Span) -> int | None:

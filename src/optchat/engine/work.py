@@ -13,59 +13,39 @@ from typing import Final
 from attrs import evolve, frozen
 
 from optchat.core.errors import IntegrityError
+from optchat.core.jobs import JobKind
 from optchat.core.lineage import node_key, ordinal_of, owner_of
 from optchat.core.publications import leaf_of
-from optchat.core.records import KIND_NUMBER, spoken_text, to_bytes
+from optchat.core.records import KIND_NUMBER, to_bytes
 from optchat.core.refs import KEY_BITS, Span, completed_by, exact_cover, span_of_post_order
 from optchat.core.render import escaped_size
-from optchat.core.summarizing import SourceLine, SummaryJob
-from optchat.core.terms import HitKind
-from optchat.core.tree import (
-    Node,
-    Recipe,
-    inputs_sha256,
-    merged,
-    page_of,
-    page_starts,
-    stand_in_text,
-)
+from optchat.core.summarizing import SummaryReply
+from optchat.core.tree import Node, Recipe, merged, page_starts, stand_in_text
 from optchat.core.words import pieces, words_of
 from optchat.engine.handle import Scope
-from optchat.engine.landing import Landing, children_sha256, finished_turn
-from optchat.engine.trees import PlainTree, SessionTree, Tree, session_tree, shared_tree, tree_of_key
-from optchat.store import forest, ledger, payloads, queue, registry, scopes, search, turns
-from optchat.store.forest import TreeRow
-from optchat.store.ledger import RecordRow
+from optchat.engine.inputs import Spoken, Task, chunk_tree, clean, inputs_now, load, record_of_leaf
+from optchat.engine.landing import Landing, finished_turn
+from optchat.engine.trees import tree_of_key
+from optchat.store import forest, ledger, payloads, queue, scopes, search, turns
 from optchat.store.queue import JobRow
-from optchat.store.rows import Connection, moment_of
+from optchat.store.rows import Connection
 
+_ABSURD_SECONDS: Final = 1800  # ahead: no lease is so long. Below it, another process may just have a longer policy
 _INDEX_PIECES: Final = 4  # of 64 KiB, a transaction: no other writer waits for a 50 MB text
 
 
 @frozen
-class Task:
-    """A claimed job with its inputs: what to ask, and what must still be so when the answer comes."""
-
-    job: JobRow
-    summary: SummaryJob
-    inputs: bytes
-    epoch: int
-    what: str  # the kinds under it, for a stand-in's label
-    source_bytes: int
-    start: str  # the source's first words, for the same
-
-
-@frozen
 class Claimed:
-    """What a claim gave: tasks to summarise, and index jobs, which need no summarizer."""
+    """What a claim gave: tasks to summarise, and index jobs, which need no summarizer. ``jobs``: all that it leased."""
 
+    jobs: tuple[JobRow, ...]
     tasks: tuple[Task, ...]
     indexing: tuple[JobRow, ...]
     other_summarizer: str | None  # set where another summarizer is this scope's, so that this one claims nothing
 
     @property
     def empty(self) -> bool:
-        return not self.tasks and not self.indexing
+        return not self.jobs
 
 
 def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int, limit: int) -> Claimed:
@@ -74,7 +54,10 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
 
     The embedded default never names the scope's summarizer; the first other to claim a job does. From then on the
     default, or a third, claims no summary here. A leaf whose source is larger than the window becomes the pages of a
-    chunk tree.
+    chunk tree. A job whose inputs are damaged fails at once, and keeps no other from being worked.
+
+    Texts are read after the leases are committed, so that no writer waits for 50 MB; what changes in between, the
+    commit's check of the inputs finds.
     """
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         now = scope.now()
@@ -87,19 +70,29 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
         if named is None and not is_default and any(job.kind != "index" for job in jobs):
             scopes.name_summarizer(db, scope.pk, summarizer)
         epoch = scopes.scope_counters(db, scope.pk)[0]
-        page_bytes = page_size(window_tokens)
-        tasks: list[Task] = []
-        landing = Landing(scope, db, now)
+    page_bytes = page_size(window_tokens)
+    tasks: list[Task] = []
+    large: list[_Large] = []
+    damaged: list[tuple[JobRow, str]] = []
+    with scope.store.read() as db:
+        spoken = Spoken(db)
         for job in jobs:
             if job.kind == "index":
                 continue
-            if job.kind == "leaf" and _expanded(landing, job, page_bytes):
-                continue
-            tasks.append(_load(scope, db, job, epoch))
-        landing.finish()
-    landing.after_commit()
+            try:
+                found = _too_large(db, spoken, job, page_bytes) if job.kind == "leaf" else None
+                if found is None:
+                    tasks.append(load(scope, db, spoken, job, epoch))
+                else:
+                    large.append(found)
+            except IntegrityError as error:
+                damaged.append((job, str(error)))
+    for each in large:
+        _expand(scope, each)
+    for job, fault in damaged:
+        fail_for_good(scope, job, fault)
     indexing = tuple(job for job in jobs if job.kind == "index")
-    return Claimed(tuple(tasks), indexing, None if mine else named)
+    return Claimed(jobs=tuple(jobs), tasks=tuple(tasks), indexing=indexing, other_summarizer=None if mine else named)
 
 
 def page_size(window_tokens: int) -> int:
@@ -110,165 +103,49 @@ def page_size(window_tokens: int) -> int:
     return max(1024, window_tokens // 2)
 
 
-def _expanded(landing: Landing, job: JobRow, page_bytes: int) -> bool:
-    """
-    Turn a leaf job whose source is too large into a chunk tree over the full payload, deterministic and recorded (§
-    4).
-    """
-    db, scope = landing.db, landing.scope
-    record = _record_of_leaf(db, job)
+@frozen
+class _Large:
+    """A leaf job whose source is larger than the window, and the pages that it will be cut into."""
+
+    job: JobRow
+    record_key: int
+    page_bytes: int
+    pages: int
+
+
+def _too_large(db: Connection, spoken: Spoken, job: JobRow, page_bytes: int) -> _Large | None:
+    record = record_of_leaf(db, job)
     if record.payload_bytes <= page_bytes or forest.find_chunk_tree(db, record.record_key) is not None:
-        return False
-    data = _spoken_bytes(db, record)
-    pages = len(page_starts(data, page_bytes))
-    if pages < 2:
-        return False
-    tree = forest.create_chunk_tree(db, scope.pk, record.record_key, page_bytes, pages)
-    for page in range(pages):
-        queue.add_job(
-            db,
-            scope_pk=scope.pk,
-            kind="chunk",
-            subject=node_key(tree, Span(page, 1)),
-            at=landing.at,
-            admission_tree=tree,
-            position=page,
-            admitted=page < scope.policy.leaf_window,
-        )
-        for span in completed_by(page):
-            needs = [node_key(tree, child) for child in span.children]
-            queue.add_job(db, scope_pk=scope.pk, kind="chunk", subject=node_key(tree, span), needs=needs, at=landing.at)
-    queue.expand(db, job, [node_key(tree, span) for span in exact_cover(0, pages)])
-    landing.jobs_added()
-    return True
+        return None
+    pages = len(page_starts(spoken.bytes(record), page_bytes))
+    return None if pages < 2 else _Large(job, record.record_key, page_bytes, pages)
 
 
-def _record_of_leaf(db: Connection, job: JobRow) -> RecordRow:
-    segment = registry.segment_of_tree(db, owner_of(job.subject))
-    record = None if segment is None else ledger.load_record(db, segment[0] << KEY_BITS | job.position)
-    if record is None:
-        raise IntegrityError(f"job {job.job_pk} names a record that is missing; run verify() and restore a backup")
-    return record
-
-
-def _spoken_bytes(db: Connection, record: RecordRow) -> bytes:
-    return to_bytes(spoken_text(record.kind, payloads.load_payload(db, record), record.structure))
-
-
-def _clean(data: bytes) -> str:
-    """Text for a summarizer: lone surrogates cannot be sent, and stand as U+FFFD."""
-    return data.decode("utf-8", "surrogatepass").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-
-
-# ---- inputs ----------------------------------------------------------------------------------------------------------
-
-
-def _load(scope: Scope, db: Connection, job: JobRow, epoch: int) -> Task:
-    match job.kind:
-        case "leaf":
-            return _load_leaf(scope, db, job, epoch)
-        case "publication":
-            return _load_publication(scope, db, job, epoch)
-        case _:
-            span = span_of_post_order(ordinal_of(job.subject))
-            if job.kind == "chunk" and span.count == 1:
-                return _load_page(scope, db, job, epoch, span)
-            return _load_merge(scope, db, job, epoch, span)
-
-
-def _source(db: Connection, tree: Tree, node: Node) -> SourceLine:
-    """A child as a source: a verbatim leaf speaks with its record's kind, anything else is a summary."""
-    kind: HitKind = "summary"
-    if isinstance(tree, SessionTree) and node.kind == "verbatim" and node.span.count == 1:
-        record = ledger.load_record(db, tree.chain.record_key(node.span.start))
-        kind = "summary" if record is None else record.kind
-    return SourceLine(kind, node.text, moment_of(node.last_at), node.kind == "stand_in")
-
-
-def _task(job: JobRow, summary: SummaryJob, inputs: bytes, epoch: int, what: str) -> Task:
-    size = sum(len(to_bytes(source.text)) for source in summary.sources)
-    return Task(job, summary, inputs, epoch, what, size, summary.sources[0].text[:400])
-
-
-def _load_leaf(scope: Scope, db: Connection, job: JobRow, epoch: int) -> Task:
-    record = _record_of_leaf(db, job)
-    chunks = forest.find_chunk_tree(db, record.record_key)
-    limit = scope.row.node_bytes
-    spoke = record.kind == "user"
-    if chunks is not None and chunks.pages is not None:
-        tree = PlainTree(chunks.tree_pk)
-        cover = exact_cover(0, chunks.pages)
-        found = tree.nodes(db, cover)
-        nodes = [found[span] for span in cover]
-        lines = tuple(SourceLine("summary", node.text, record.time, node.kind == "stand_in") for node in nodes)
-        summary = SummaryJob(purpose="leaf", sources=lines, limit_bytes=limit, user_spoke=spoke)
-        return evolve(
-            _task(job, summary, children_sha256(tree, nodes), epoch, record.kind), source_bytes=record.payload_bytes
-        )
-    line = SourceLine(record.kind, _clean(_spoken_bytes(db, record)), record.time)
-    summary = SummaryJob(purpose="leaf", sources=(line,), limit_bytes=limit, user_spoke=spoke)
-    return _task(job, summary, record_inputs(record), epoch, record.kind)
-
-
-def record_inputs(record: RecordRow) -> bytes:
-    """The hash of a leaf's inputs where they are the record itself."""
-    return inputs_sha256([(record.record_key, 0, record.sha256)])
-
-
-def _chunks(db: Connection, tree_pk: int) -> tuple[TreeRow, RecordRow]:
-    tree = forest.load_tree(db, tree_pk)
-    record = None if tree is None or tree.record_key is None else ledger.load_record(db, tree.record_key)
-    if tree is None or record is None:
-        raise IntegrityError(f"chunk tree {tree_pk} names a record that is missing; run verify() and restore a backup")
-    return tree, record
-
-
-def _load_page(scope: Scope, db: Connection, job: JobRow, epoch: int, span: Span) -> Task:
-    tree, record = _chunks(db, owner_of(job.subject))
-    assert tree.page_bytes is not None, "a chunk tree records its page size"
-    page = page_of(_spoken_bytes(db, record), tree.page_bytes, span.start)
-    line = SourceLine(record.kind, _clean(page), record.time)
-    summary = SummaryJob(
-        purpose="chunk", sources=(line,), limit_bytes=scope.row.node_bytes, user_spoke=record.kind == "user"
-    )
-    return _task(job, summary, inputs_sha256([(record.record_key, span.start, record.sha256)]), epoch, record.kind)
-
-
-def _load_merge(scope: Scope, db: Connection, job: JobRow, epoch: int, span: Span) -> Task:
-    tree = tree_of_key(scope, db, job.subject)
-    found = tree.nodes(db, span.children)
-    left, right = (found[child] for child in span.children)
-    what = f"{span.count} {'publications' if tree == shared_tree(scope) else 'records'}"
-    spoke: bool | None = None
-    if job.kind == "chunk":
-        record = _chunks(db, owner_of(job.subject))[1]
-        spoke, what = record.kind == "user", record.kind
-    summary = SummaryJob(
-        purpose="chunk" if job.kind == "chunk" else "merge",
-        sources=(_source(db, tree, left), _source(db, tree, right)),
-        limit_bytes=scope.row.node_bytes,
-        children_escaped_bytes=left.escaped_bytes + right.escaped_bytes,
-        user_spoke=spoke,
-    )
-    return _task(job, summary, children_sha256(tree, (left, right)), epoch, what)
-
-
-def _load_publication(scope: Scope, db: Connection, job: JobRow, epoch: int) -> Task:
-    turn = turns.load_turn(db, job.subject)
-    if turn is None:
-        raise IntegrityError(f"job {job.job_pk} names a turn that is missing; run verify() and restore a backup")
-    finished = finished_turn(turn)
-    tree = session_tree(scope, db, turn.segment_pk)
-    found = tree.nodes(db, finished.cover)
-    nodes = [found[span] for span in finished.cover]
-    summary = SummaryJob(
-        purpose="publication",
-        sources=tuple(_source(db, tree, node) for node in nodes),
-        limit_bytes=scope.row.node_bytes,
-        outcome=turn.outcome,
-    )
-    what = f"a turn of {finished.end - finished.start} records"
-    return _task(job, summary, children_sha256(tree, nodes), epoch, what)
+def _expand(scope: Scope, large: _Large) -> None:
+    """Turn a leaf job into a chunk tree over the full payload, deterministic and recorded (§ 4)."""
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        if not queue.held(db, large.job):
+            return
+        at = scope.now()
+        tree = forest.create_chunk_tree(db, scope.pk, large.record_key, large.page_bytes, large.pages)
+        for page in range(large.pages):
+            queue.add_job(
+                db,
+                scope_pk=scope.pk,
+                kind="chunk",
+                subject=node_key(tree, Span(page, 1)),
+                at=at,
+                admission_tree=tree,
+                position=page,
+                admitted=page < scope.policy.leaf_window,
+            )
+            for span in completed_by(page):
+                needs = [node_key(tree, child) for child in span.children]
+                queue.add_job(db, scope_pk=scope.pk, kind="chunk", subject=node_key(tree, span), needs=needs, at=at)
+        queue.expand(db, large.job, [node_key(tree, span) for span in exact_cover(0, large.pages)])
+        # It waits now, and another leaf takes its place: pages that fail must not hold up the leaves behind them.
+        queue.promote(db, large.job.tree_pk, scope.policy.leaf_window)
+    scope.wake()
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------
@@ -313,9 +190,8 @@ def _commit_one(landing: Landing, result: Result) -> bool:
     job = task.job
     if not queue.held(db, job):
         return False
-    now = _load(scope, db, job, task.epoch)
-    if now.inputs != task.inputs or scopes.scope_counters(db, scope.pk)[0] != task.epoch:
-        queue.end_lease(db, job.job_pk)
+    if inputs_now(scope, db, job) != task.inputs or scopes.scope_counters(db, scope.pk)[0] != task.epoch:
+        queue.end_lease(db, job.job_pk, job.fence)
         return False
     queue.remove_job(db, job.job_pk)
     if job.tree_pk:
@@ -347,7 +223,7 @@ def _node(scope: Scope, db: Connection, job: JobRow, result: Result) -> Node:
         found = tree_of_key(scope, db, job.subject).nodes(db, span.children)
         left, right = (found[child] for child in span.children)
         return _kind(evolve(merged(left, right, result.text, size, "summary"), span=span), result.recipe)
-    record = _record_of_leaf(db, job) if job.kind == "leaf" else _chunks(db, owner_of(job.subject))[1]
+    record = record_of_leaf(db, job) if job.kind == "leaf" else chunk_tree(db, owner_of(job.subject))[1]
     return _kind(Node(span, 0, "summary", result.text, size, 0, 0, record.at, record.at), result.recipe)
 
 
@@ -374,6 +250,20 @@ def fail(scope: Scope, task: Task, error: str, retry_in_seconds: float) -> bool:
     return False
 
 
+def fail_for_good(scope: Scope, job: JobRow, error: str) -> None:
+    """
+    A job that no attempt can help, and that nothing can stand in for: what it is made of is damaged. It has failed, and
+    status says so.
+    """
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        if not queue.held(db, job):
+            return
+        queue.exhaust(db, job, error=error, attempts=job.attempts + 1, at=scope.now())
+        if job.kind != "index" and job.tree_pk:
+            queue.promote(db, job.tree_pk, scope.policy.leaf_window)
+    scope.wake()
+
+
 def give_up(scope: Scope, task: Task, error: str) -> bool:
     """A task that another attempt cannot help: as :func:`fail` at its last attempt."""
     last = evolve(task, job=evolve(task.job, attempts=scope.policy.job_attempts - 1))
@@ -385,14 +275,17 @@ def index_step(scope: Scope, job: JobRow) -> None:
     Index the next pieces of a large text. Their words are made outside the transaction; each piece is numbered when
     indexed.
     """
-    with scope.store.read() as db:
-        record = ledger.load_record(db, job.subject)
-        text = "" if record is None or record.state else payloads.load_spoken(db, [job.subject]).get(job.subject, "")
+    try:
+        with scope.store.read() as db:
+            text = payloads.load_spoken(db, [job.subject]).get(job.subject, "")
+    except IntegrityError as error:
+        fail_for_good(scope, job, str(error))
+        return
     cuts = pieces(text)
     data = to_bytes(text)
     done = job.position
     ready = [
-        (start, end, words_of(_clean(data[start:end]), scope.row.pretokenizer))
+        (start, end, words_of(clean(data[start:end]), scope.row.pretokenizer))
         for start, end in cuts[done : done + _INDEX_PIECES]
     ]
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
@@ -436,6 +329,42 @@ def index_step(scope: Scope, job: JobRow) -> None:
     landing.after_commit()
 
 
+@frozen
+class Call:
+    """One call of a summarizer; ``reply`` is None where it raised. Never content."""
+
+    job_kind: JobKind
+    attempt: int
+    summarizer: str
+    reply: SummaryReply | None
+    latency_us: int
+
+
+def keep_calls(scope: Scope, calls: Sequence[Call]) -> None:
+    """Write calls into the cost ledger, whatever became of their answers; what was not reported stays unknown."""
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        for call in calls:
+            reply = call.reply
+            outcome = "raised" if reply is None else "refused" if reply.refused else "replied"
+            queue.insert_call(
+                db,
+                scope_pk=scope.pk,
+                at=scope.now(),
+                job_kind=call.job_kind,
+                attempt=call.attempt,
+                why=None if call.attempt == 1 else "rejected",
+                model=call.summarizer if reply is None or reply.model is None else reply.model,
+                input_tokens=None if reply is None else reply.input_tokens,
+                output_tokens=None if reply is None else reply.output_tokens,
+                cache_read_tokens=None if reply is None else reply.cache_read_tokens,
+                cache_write_tokens=None if reply is None else reply.cache_write_tokens,
+                cost=None if reply is None else reply.cost,
+                wait_us=0,
+                latency_us=call.latency_us,
+                outcome=outcome,
+            )
+
+
 # ---- leases ----------------------------------------------------------------------------------------------------------
 
 
@@ -447,16 +376,16 @@ def end_dead_leases(scope: Scope) -> int:
     decides.
     """
     now = scope.now()
-    limit = now + int(2 * scope.policy.lease_seconds * 1_000_000)
+    limit = now + int(max(2 * scope.policy.lease_seconds, _ABSURD_SECONDS) * 1_000_000)
     with scope.store.read() as db:
-        ended = [
-            job
-            for job, owner, until in queue.leases(db)
-            if until < now or until > limit or not scope.store.owner_alive(db, owner)
+        late = [
+            lease
+            for lease in queue.leases(db)
+            if lease.until < now or lease.until > limit or not scope.store.owner_alive(db, lease.owner_pk)
         ]
-    if ended:
-        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-            for job in ended:
-                queue.end_lease(db, job)
-        scope.wake()
-    return len(ended)
+    if not late:
+        return 0
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        ended = sum(queue.end_lease(db, lease.job_pk, lease.fence) for lease in late)
+    scope.wake()
+    return ended

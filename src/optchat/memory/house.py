@@ -80,7 +80,7 @@ class House:
             self._open_turns.clear()
         try:
             for turn_pk, scope in left:
-                turns.end(scope, turn_pk, "interrupted", "the memory was closed")
+                turns.end_own(scope, turn_pk, "interrupted", "the memory was closed")
         finally:
             try:
                 if self.worker is not None:

@@ -153,7 +153,8 @@ class Memory(Reader):
                 raise BadArgument(
                     f"a session's {name} is 1 to {_NAME_CHARACTERS} printable characters; use the host's id"
                 )
-        row = self._find_session(host, key, isolated)
+        row = self._find_session(host, key)
+        _check_isolation(row, key, isolated)
         described = any(value is not None for value in (project, worktree, commit, title))
         if row is None or (described and not self._described(row, project, worktree, commit, title)):
             if row is None and not create:
@@ -164,13 +165,9 @@ class Memory(Reader):
             raise SessionDeleted(f"session {key!r} was deleted; recreate=True begins a new one")
         return row
 
-    def _find_session(self, host: str, key: str, isolated: bool) -> registry.SessionRow | None:
+    def _find_session(self, host: str, key: str) -> registry.SessionRow | None:
         with self._scope.store.read() as db:
-            row = registry.find_session(db, self._scope.pk, host, key)
-        if row is not None and row.isolated != isolated:
-            is_so, asked = ("isolated", "shared") if row.isolated else ("shared", "isolated")
-            raise ConfigError(f"session {key!r} is {is_so} and was opened as {asked}; open it as it was made")
-        return row
+            return registry.find_session(db, self._scope.pk, host, key)
 
     def _described(
         self, row: registry.SessionRow, project: str | None, worktree: str | None, commit: str | None, title: str | None
@@ -199,6 +196,7 @@ class Memory(Reader):
                 if project_pk is None:
                     project_pk = scopes.create_project(db, "project-" + turns.random_id(12), project)
             row = registry.find_session(db, self._scope.pk, host, key)
+            _check_isolation(row, key, isolated)
             if row is not None:  # made meanwhile, or to be described anew
                 changes: dict[str, str | int | None] = {
                     "title": title,
@@ -280,7 +278,9 @@ class Memory(Reader):
                 if snapshot_id is None
                 else kept_moment(self._scope, db, snapshot_id)
             )
-        yield PinnedReader(self._house, self._scope, moment)
+            pinned = PinnedReader(self._house, self._scope, moment)
+            pinned.keep_view(db)
+        yield pinned
 
     def pin(self, snapshot_id: str | None = None) -> AbstractContextManager[Reader]:
         """
@@ -477,9 +477,16 @@ def open_again(memory: Memory) -> Memory:
         tokenizer=house.tokenizer,
         policy=house.policy,
         background=False,
-        mode="ro" if house.store.read_only else "rw",
+        mode="ro" if house.store.read_only else "rwc" if house.create else "rw",
         clock=house.clock,
     )
+
+
+def _check_isolation(row: registry.SessionRow | None, key: str, isolated: bool) -> None:
+    """A session stays what it was made as: shared by mistake, it would publish what was to be kept apart."""
+    if row is not None and row.isolated != isolated:
+        is_so, asked = ("isolated", "shared") if row.isolated else ("shared", "isolated")
+        raise ConfigError(f"session {key!r} is {is_so} and was opened as {asked}; open it as it was made")
 
 
 def _find_scope(store: Store, name: str, policy: Policy, clock: Clock, *, create: bool) -> ScopeRow:

@@ -27,7 +27,7 @@ from optchat.core.retrieval import (
 )
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import HitKind
-from optchat.engine import answering, listing, reading, searching
+from optchat.engine import answering, listing, reading, searching, viewing
 from optchat.engine.handle import Scope
 from optchat.engine.sights import Reading, SessionTarget, pinned_reading, unknown
 from optchat.memory.house import House
@@ -178,28 +178,29 @@ class Reader:
             raise BadArgument("max_tokens must be at least 1; leave it out for the whole view")
         with self._reading() as (db, eyes):
             if session is None:
-                return reading.shared_view(eyes, db, self._tokenizer, max_tokens, self._shared_levels(db))
-            target, end = self._visible_session(eyes, db, session)
-            return reading.session_view(eyes, db, target, end, self._tokenizer, max_tokens)
+                return viewing.shared_view(eyes, db, self._shared_levels(eyes, db), self._tokenizer, max_tokens)
+            target, start, end = self._visible_session(eyes, db, session)
+            return viewing.session_view(eyes, db, target, start, end, self._tokenizer, max_tokens)
 
-    def _shared_levels(self, _db: Connection) -> bytes | None:
-        """The copy of the shared view that this reader pinned, if it keeps one."""
-        return None
+    def _shared_levels(self, _eyes: Reading, db: Connection) -> bytes:
+        """The shared view as this reader has it: the owner's is the live one."""
+        return viewing.live_shared_levels(self._scope, db)
 
-    def _visible_session(self, eyes: Reading, db: Connection, session_id: str) -> tuple[SessionTarget, int]:
+    def _visible_session(self, eyes: Reading, db: Connection, session_id: str) -> tuple[SessionTarget, int, int]:
+        """A session and the records [start, end) of it that this reader may see."""
         row = registry.session_by_id(db, self._scope.pk, session_id)
         if row is None:
             raise unknown(session_id)
         chain = self._scope.chain(db, row.segment_pk)
         target = SessionTarget(row, row.generation, row.generation_pk, chain, Span(0, 1))
         if eyes.own is not None and eyes.own.session.session_pk == row.session_pk:
-            return target, eyes.own.end
+            return target, 0, eyes.own.end
         if eyes.sight.owner:
-            return target, registry.segment_length(db, row.segment_pk, chain.own.base_length)
+            return target, 0, registry.segment_length(db, row.segment_pk, chain.own.base_length)
         published = publications.published_range(db, row.generation_pk, eyes.sight)
-        if published is None or published.first > 0:
+        if published is None:
             raise unknown(session_id)
-        return target, published.end
+        return target, published.first, published.end
 
 
 class PinnedReader(Reader):
@@ -207,8 +208,16 @@ class PinnedReader(Reader):
 
     def __init__(self, house: House, scope: Scope, moment: Moment) -> None:
         self._house, self._scope, self._moment = house, scope, moment
+        self._levels: bytes | None = None
         self.snapshot: Snapshot = pinned_reading(scope, moment).snapshot
 
     def _eyes(self, db: Connection) -> Reading:
         answering.check_epoch(self._scope, db, self._moment.epoch)
         return pinned_reading(self._scope, self._moment)
+
+    def keep_view(self, db: Connection) -> None:
+        """Keep the shared view as it is in this transaction: the live one moves with what is not seen here."""
+        self._levels = viewing.shared_levels_at(pinned_reading(self._scope, self._moment), db)
+
+    def _shared_levels(self, eyes: Reading, db: Connection) -> bytes:
+        return viewing.shared_levels_at(eyes, db) if self._levels is None else self._levels

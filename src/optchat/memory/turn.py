@@ -117,7 +117,7 @@ class Turn(Reader, Generic[M]):
         through = moment.publications if descriptor is None else descriptor.publications
         label = snapshot_of(moment, 0 if descriptor is None else descriptor.pin)
         self.snapshot: Snapshot = evolve(label, through=through)
-        if row.state == "open":
+        if row.state == "open" and row.owner_pk == scope.store.owner_pk:  # another process's outlives this handle
             house.began(self._pk, scope)
 
     def __repr__(self) -> str:
@@ -152,9 +152,9 @@ class Turn(Reader, Generic[M]):
             )
         return eyes
 
-    def _shared_levels(self, db: Connection) -> bytes | None:
+    def _shared_levels(self, eyes: Reading, db: Connection) -> bytes:
         descriptor = stored.load_descriptor(db, self._pk)
-        return None if descriptor is None else descriptor.shared_levels
+        return super()._shared_levels(eyes, db) if descriptor is None else descriptor.shared_levels
 
     # ---- context -----------------------------------------------------------------------------------------------------
 

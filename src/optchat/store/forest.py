@@ -10,14 +10,14 @@ the pin is new, what was repaired since is not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from optchat.core.lineage import Chain, ordinal_of, owner_of
+from optchat.core.lineage import Chain, ordinal_of
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, span_of_post_order
 from optchat.core.tree import NODE_KIND_NUMBER, NODE_KINDS, Node, Recipe
-from optchat.store.payloads import load_leaf_texts
+from optchat.store.payloads import load_leaves
 from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
 
 NEWEST = (1 << 62) - 1  # a clock above every other: the owner's reading
@@ -186,11 +186,6 @@ def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) ->
     return found
 
 
-def load_node_texts(db: Connection, node_keys: Iterable[int]) -> dict[int, str]:
-    """The current texts of nodes: what the search index holds the words of."""
-    return {key: node.text for key, node in load_nodes(db, node_keys).items()}
-
-
 def node_exists(db: Connection, node_key: int) -> bool:
     return one_row(db, "SELECT 1 FROM node WHERE node_key = :key", {"key": node_key}) is not None
 
@@ -235,27 +230,14 @@ def session_nodes(db: Connection, chain: Chain, spans: Iterable[Span], clock: in
     found: dict[Span, Node] = {}
     leaves = {chain.record_key(span.start): span for span in wanted if span.count == 1}
     if leaves:
-        times = dict(
-            (row[0], (row[1], row[2]))
-            for row in all_rows(
-                db,
-                "SELECT record_key, at, leaf_escaped FROM record WHERE record_key IN (SELECT value FROM carray(:keys))"
-                " AND leaf_escaped IS NOT NULL AND state = 0",
-                {"keys": keys(leaves)},
-            )
-        )
-        for key, text in load_leaf_texts(db, leaves).items():
-            at, escaped = times[key]
-            found[leaves[key]] = Node(leaves[key], 0, "verbatim", text, escaped, 0, 0, at, at)
+        for key, leaf in load_leaves(db, leaves).items():
+            span = leaves[key]
+            found[span] = Node(span, 0, "verbatim", leaf.text, leaf.escaped_bytes, 0, 0, leaf.at, leaf.at)
     by_key = {chain.node_key(span): span for span in wanted if span not in found}
-    for key, node in load_nodes(db, by_key, clock).items():
-        found[by_key[key]] = evolve(node, span=by_key[key])
+    if by_key:
+        for key, node in load_nodes(db, by_key, clock).items():
+            found[by_key[key]] = node
     return found
-
-
-def tree_sizes(db: Connection, tree_pk: int, spans: Mapping[int, Span]) -> dict[Span, Size]:
-    """The sizes of nodes of one tree, from keys to spans."""
-    return {spans[key]: size for key, size in load_sizes(db, spans).items() if owner_of(key) == tree_pk}
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------
@@ -310,7 +292,3 @@ def nodes_of_tree(db: Connection, tree_pk: int, *, after: int, limit: int) -> li
             },
         )
     ]
-
-
-def recipe_kind(db: Connection, recipe_pk: int) -> str:
-    return str(one_value(db, "SELECT kind FROM recipe WHERE recipe_pk = :recipe", {"recipe": recipe_pk}))

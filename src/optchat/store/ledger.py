@@ -21,6 +21,8 @@ from optchat.core.terms import RecordKind
 from optchat.store import registry
 from optchat.store.rows import Connection, Row, all_rows, blobs, keys, moment_of, one_row, one_value, run
 
+_FROM_THE_NEWEST = (1 << 62, 1 << 62)  # above every time and every key
+
 
 @frozen
 class RecordRow:
@@ -180,11 +182,9 @@ def pending_calls(db: Connection, turn_pk: int) -> list[RecordRow]:
 def call_ids(db: Connection, turn_pk: int) -> list[str]:
     """The ids of the calls of a turn."""
     return [
-        row[0]
+        str(json.loads(row[0])["call_id"])  # not json_extract: an id may hold a lone surrogate, which is no text to SQLite
         for row in all_rows(
-            db,
-            "SELECT json_extract(structure, '$.call_id') FROM record WHERE turn_pk = :turn AND kind = 2",
-            {"turn": turn_pk},
+            db, "SELECT structure FROM record WHERE turn_pk = :turn AND kind = 2", {"turn": turn_pk}
         )
     ]
 
@@ -225,15 +225,22 @@ def result_of(db: Connection, record_key: int) -> int | None:
     return None if value is None else int(value)
 
 
-def reports_named(db: Connection, name: str, *, limit: int) -> list[RecordRow]:
-    """Reports of a name in the whole file, newest first: candidates, of which the caller keeps those it may see."""
+def reports_named(
+    db: Connection, name: str, *, before: tuple[int, int] = _FROM_THE_NEWEST, limit: int
+) -> list[RecordRow]:
+    """
+    Reports of a name in the whole file, newest first: candidates, of which the caller keeps those it may see.
+
+    Args:
+        before: (time, record key) of the last one that the caller has looked at.
+    """
     return [
         _record(row)
         for row in all_rows(
             db,
             _RECORD + "WHERE kind = 4 AND json_extract(structure, '$.name') = :name AND state = 0"
-            " ORDER BY at DESC, record_key DESC LIMIT :limit",
-            {"name": name, "limit": limit},
+            " AND (at, record_key) < (:at, :key) ORDER BY at DESC, record_key DESC LIMIT :limit",
+            {"name": name, "at": before[0], "key": before[1], "limit": limit},
         )
     ]
 
@@ -251,14 +258,31 @@ def newest_record_at(db: Connection, scope_pk: int) -> int | None:
     return newest
 
 
+_EVENT = (
+    "SELECT event_hash, event.record_key, revision, sha256 FROM event"
+    " JOIN record ON record.record_key = event.record_key WHERE segment_pk = :segment"
+)
+
+
 def find_event(db: Connection, chain: Chain, event: bytes) -> tuple[int, int, bytes] | None:
     """(record_key, revision, sha256) of what is sealed under an event key, along the chain."""
-    return find_events(db, chain, (event,)).get(event)
+    below = KEY_MASK
+    for link in chain.links:
+        row = one_row(
+            db, f"{_EVENT} AND event_hash = :event", {"segment": link.segment, "event": event}
+        )
+        if row is not None and row[1] & KEY_MASK < below:
+            return row[1], row[2], row[3]
+        below = min(below, link.base_length)
+    return None
 
 
 def find_events(db: Connection, chain: Chain, events: Iterable[bytes]) -> dict[bytes, tuple[int, int, bytes]]:
     """The same for many event keys, one statement a link of the chain; keys that nothing is sealed under are left out."""
     wanted = tuple(dict.fromkeys(events))
+    if len(wanted) == 1:  # the usual seal: a table of one value costs more than the search
+        only = find_event(db, chain, wanted[0])
+        return {} if only is None else {wanted[0]: only}
     found: dict[bytes, tuple[int, int, bytes]] = {}
     below = KEY_MASK
     for link in chain.links:
@@ -266,9 +290,7 @@ def find_events(db: Connection, chain: Chain, events: Iterable[bytes]) -> dict[b
             break
         for event, key, revision, sha256 in all_rows(
             db,
-            "SELECT event_hash, event.record_key, revision, sha256 FROM event"
-            " JOIN record ON record.record_key = event.record_key"
-            " WHERE segment_pk = :segment AND event_hash IN (SELECT value FROM carray(:events))",
+            f"{_EVENT} AND event_hash IN (SELECT value FROM carray(:events))",
             {"segment": link.segment, "events": blobs(wanted)},
         ):
             if key & KEY_MASK < below:

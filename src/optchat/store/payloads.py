@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from attrs import frozen
+
 from optchat.core.errors import IntegrityError
 from optchat.core.messages import Part
 from optchat.core.records import INLINE_BYTES, KINDS, PIECE_BYTES, decode_part, leaf_text, spoken_text
@@ -79,17 +81,26 @@ def load_leaf_text(db: Connection, record: RecordRow) -> str:
     return leaf_text(record.kind, load_payload(db, record), record.structure, record.leaf_format)
 
 
-def load_leaf_texts(db: Connection, record_keys: Iterable[int]) -> dict[int, str]:
+@frozen
+class Leaf:
+    """A verbatim leaf, read from its record; ``at`` is microseconds."""
+
+    text: str
+    escaped_bytes: int
+    at: int
+
+
+def load_leaves(db: Connection, record_keys: Iterable[int]) -> dict[int, Leaf]:
     """The verbatim leaves of many records, in one statement; records that are too long for one are left out."""
-    found: dict[int, str] = {}
-    for key, kind, payload, structure, leaf_format in all_rows(
+    found: dict[int, Leaf] = {}
+    for key, kind, payload, structure, leaf_format, escaped, at in all_rows(
         db,
-        "SELECT record_key, kind, payload, structure, leaf_format FROM record"
+        "SELECT record_key, kind, payload, structure, leaf_format, leaf_escaped, at FROM record"
         " WHERE record_key IN (SELECT value FROM carray(:keys)) AND leaf_escaped IS NOT NULL AND state = 0",
         {"keys": keys(record_keys)},
     ):
         parsed = None if structure is None else json.loads(structure)
-        found[key] = leaf_text(KINDS[kind], payload, parsed, leaf_format)
+        found[key] = Leaf(leaf_text(KINDS[kind], payload, parsed, leaf_format), escaped, at)
     return found
 
 

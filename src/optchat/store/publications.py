@@ -118,47 +118,36 @@ def publication_of_record(db: Connection, generation_pk: int, seq: int, sight: S
 
 
 def published_range(db: Connection, generation_pk: int, sight: Sight) -> Published | None:
-    """The records of a generation that publications under a sight's mark cover."""
+    """
+    The records of a generation that publications under a sight's mark cover.
+
+    They are made in turn order, so that the first and the last of them say it, however many lie between.
+    """
+    counting = (
+        "FROM publication WHERE generation_pk = :generation AND publication_key < :mark AND state = 0"
+        " AND (retired_clock IS NULL OR retired_clock > :clock) ORDER BY publication_key"
+    )
     row = one_row(
         db,
-        "SELECT min(start_seq), max(end_seq), count(*) FROM publication WHERE generation_pk = :generation"
-        " AND publication_key < :mark AND state = 0 AND (retired_clock IS NULL OR retired_clock > :clock)",
+        f"SELECT (SELECT start_seq {counting} LIMIT 1), (SELECT end_seq {counting} DESC LIMIT 1)",
         {
             "generation": generation_pk,
             "mark": sight.scope << KEY_BITS | sight.publications,
             "clock": sight.clock,
         },
     )
-    return None if row is None or row[2] == 0 else Published(row[0], row[1])
+    return None if row is None or row[0] is None else Published(row[0], row[1])
 
 
 def first_published_start(db: Connection, generation_pk: int) -> int | None:
-    """Where a generation's published records begin."""
+    """Where a generation's published records begin: with its first publication, since they are made in turn order."""
     value = one_value(
         db,
-        "SELECT min(start_seq) FROM publication WHERE generation_pk = :generation AND state = 0 AND retired_clock IS"
-        " NULL",
+        "SELECT start_seq FROM publication WHERE generation_pk = :generation AND state = 0 AND retired_clock IS NULL"
+        " ORDER BY publication_key LIMIT 1",
         {"generation": generation_pk},
     )
     return None if value is None else int(value)
-
-
-def visible_generations(db: Connection, sight: Sight) -> dict[int, tuple[int, int]]:
-    """(turns, end of the last one) of each generation that publications under a sight's mark name."""
-    return {
-        row[0]: (row[1], row[2])
-        for row in all_rows(
-            db,
-            "SELECT generation_pk, count(*), max(end_seq) FROM publication"
-            " WHERE publication_key >= :low AND publication_key < :mark AND state = 0"
-            " AND (retired_clock IS NULL OR retired_clock > :clock) GROUP BY generation_pk",
-            {
-                "low": sight.scope << KEY_BITS,
-                "mark": sight.scope << KEY_BITS | sight.publications,
-                "clock": sight.clock,
-            },
-        )
-    }
 
 
 def count_publications(db: Connection, scope_pk: int) -> int:

@@ -85,10 +85,11 @@ def add_job(
 
 def admitted_in_tree(db: Connection, tree_pk: int) -> int:
     """How many leaf jobs of a tree are ready or leased."""
+    # "> 0" says nothing new, but without it the index of admission, which is partial, is not used.
     return int(
         one_value(
             db,
-            "SELECT count(*) FROM job WHERE tree_pk = :tree AND state IN (1, 2)",
+            "SELECT count(*) FROM job WHERE tree_pk = :tree AND tree_pk > 0 AND state IN (1, 2)",
             {"tree": tree_pk},
         )
     )
@@ -100,8 +101,8 @@ def promote(db: Connection, tree_pk: int, window: int) -> None:
     if room > 0:
         run(
             db,
-            "UPDATE job SET state = 1 WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree AND state = 0 AND"
-            " missing = 0"
+            "UPDATE job SET state = 1 WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree AND tree_pk > 0"
+            " AND state = 0 AND missing = 0"
             " ORDER BY position LIMIT :room)",
             {"tree": tree_pk, "room": room},
         )
@@ -144,15 +145,6 @@ def remove_job(db: Connection, job_pk: int) -> None:
     run(db, "DELETE FROM job WHERE job_pk = :job", {"job": job_pk})
 
 
-def job_of(db: Connection, kind: JobKind, subject: int) -> int | None:
-    value = one_value(
-        db,
-        "SELECT job_pk FROM job WHERE kind = :kind AND subject = :subject",
-        {"kind": KIND_NUMBER[kind], "subject": subject},
-    )
-    return None if value is None else int(value)
-
-
 def claim(
     db: Connection, scope_pk: int, *, owner_pk: int, now: int, lease_until: int, limit: int, summaries: bool
 ) -> list[JobRow]:
@@ -193,22 +185,33 @@ def held(db: Connection, job: JobRow) -> bool:
     )
 
 
-def leases(db: Connection) -> list[tuple[int, int, int]]:
-    """(job_pk, owner_pk, lease_until) of every lease, for upkeep to end those of dead owners."""
-    return [
-        (row[0], row[1], row[2])
-        for row in all_rows(db, "SELECT job_pk, owner_pk, lease_until FROM job WHERE state = 2")
-    ]
+@frozen
+class Lease:
+    """A lease as it stands: whose, until when (microseconds), and under which fence."""
+
+    job_pk: int
+    fence: int
+    owner_pk: int
+    until: int
 
 
-def end_lease(db: Connection, job_pk: int) -> None:
-    """Take a lease from a holder that is dead or late. Its fence stays, so that its result is refused."""
-    run(db, "UPDATE job SET state = 1, owner_pk = NULL WHERE job_pk = :job AND state = 2", {"job": job_pk})
+def leases(db: Connection) -> list[Lease]:
+    """Every lease, for upkeep to end those of dead owners."""
+    return [Lease(*row) for row in all_rows(db, "SELECT job_pk, fence, owner_pk, lease_until FROM job WHERE state = 2")]
 
 
-def release(db: Connection, owner_pk: int) -> None:
-    """Give back every lease of this process: a clean close."""
-    run(db, "UPDATE job SET state = 1, owner_pk = NULL WHERE state = 2 AND owner_pk = :owner", {"owner": owner_pk})
+def end_lease(db: Connection, job_pk: int, fence: int) -> bool:
+    """
+    End a lease, whoever holds it; whether it was still that lease.
+
+    The fence stays, so that a late result is refused. A lease that was taken meanwhile has another and is left alone.
+    """
+    ended = run(
+        db,
+        "UPDATE job SET state = 1, owner_pk = NULL WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job_pk, "fence": fence},
+    )
+    return ended > 0
 
 
 def fail_attempt(db: Connection, job: JobRow, *, error: str, due_at: int, attempts: int) -> None:
@@ -307,6 +310,18 @@ def has_ready(db: Connection, scope_pk: int, now: int) -> bool:
             db,
             "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND due_at <= :now LIMIT 1",
             {"scope": scope_pk, "now": now},
+        )
+        is not None
+    )
+
+
+def leased_elsewhere(db: Connection, scope_pk: int, owner_pk: int) -> bool:
+    """Whether another process works a job of the scope."""
+    return (
+        one_row(
+            db,
+            "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 2 AND owner_pk <> :owner LIMIT 1",
+            {"scope": scope_pk, "owner": owner_pk},
         )
         is not None
     )

@@ -14,18 +14,29 @@ from typing import Any, TypeAlias
 
 import apsw
 
+from optchat.core.errors import BadArgument
+
 Connection: TypeAlias = apsw.Connection
 Row: TypeAlias = tuple[Any, ...]  # one place for the driver's untyped values; each caller maps them to typed fields
 
 
 def all_rows(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> list[Row]:
-    """Every row of a statement."""
-    return db.execute(sql, bindings).fetchall()
+    """
+    Every row of a statement.
+
+    Raises:
+        BadArgument: a name or an id that holds a lone surrogate, which no text column can. What was said may: payloads
+            are bytes.
+    """
+    try:
+        return db.execute(sql, bindings).fetchall()
+    except UnicodeEncodeError as error:
+        raise BadArgument("a name or an id holds half of a surrogate pair; give it as valid text") from error
 
 
 def one_row(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> Row | None:
     """The first row of a statement, or None; the statement is finished either way."""
-    rows = db.execute(sql, bindings).fetchall()
+    rows = all_rows(db, sql, bindings)
     return rows[0] if rows else None
 
 
@@ -37,7 +48,7 @@ def one_value(db: Connection, sql: str, bindings: Mapping[str, Any] | None = Non
 
 def run(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> int:
     """Carry out a statement; how many rows it changed."""
-    db.execute(sql, bindings).fetchall()
+    all_rows(db, sql, bindings)
     return db.changes()
 
 
@@ -48,7 +59,7 @@ def run_many(db: Connection, sql: str, many: Iterable[Mapping[str, Any]]) -> Non
 
 def insert(db: Connection, sql: str, bindings: Mapping[str, Any] | None = None) -> int:
     """Carry out an insert; the new row's integer key."""
-    db.execute(sql, bindings).fetchall()
+    all_rows(db, sql, bindings)
     return db.last_insert_rowid()
 
 

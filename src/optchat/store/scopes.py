@@ -242,10 +242,14 @@ def project_id(db: Connection, project_pk: int) -> str:
 # ---- owners ----------------------------------------------------------------------------------------------------------
 
 
-def set_working(db: Connection, owner_pk: int, working: bool) -> None:
-    """Say whether this process works jobs, so that others know whether waiting for summaries can help."""
-    run(db, "UPDATE owner SET working = :working WHERE owner_pk = :owner", {"owner": owner_pk, "working": int(working)})
+def count_worker(db: Connection, owner_pk: int, change: int) -> None:
+    """Count this process's workers, one a handle, so that others know whether waiting for summaries can help."""
+    run(
+        db,
+        "UPDATE owner SET working = working + :change WHERE owner_pk = :owner",
+        {"owner": owner_pk, "change": change},
+    )
 
 
 def working_owners(db: Connection) -> list[int]:
-    return [row[0] for row in all_rows(db, "SELECT owner_pk FROM owner WHERE working = 1")]
+    return [row[0] for row in all_rows(db, "SELECT owner_pk FROM owner WHERE working > 0")]

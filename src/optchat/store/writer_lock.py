@@ -12,8 +12,9 @@ Rules (§ 12; each is a schedule that broke a simpler design):
 - A record lock belongs to a process and an inode, and closing *any* descriptor of the inode drops it. So the lock file
   is opened once a process, kept in a registry by (device, inode), and closed only with the last handle.
 - Where a commit takes long (a busy disk: 5 ms), the moment between two transactions of one process is too short for
-  pollers to hit, and it would write on for seconds. So waiters show themselves by a shared lock on a byte of its own, and
-  a process that has written for ``_TENURE_SECONDS`` without a pause looks for them, and lets one go first.
+  pollers to hit, and it would write on and on. So waiters show themselves by a shared lock on a byte of its own, and a
+  process that has written for ``_TENURE_SECONDS`` without a pause looks for them, and lets one go first. (Measured
+  interleaved on a busy disk, 2 and 4 processes: worst wait 88 to 1186 ms without, 13 to 83 ms with it.)
 - Byte 1 + slot is held from open to close. The kernel frees it with the process, however it ends: whoever can lock the
   byte has proof that the slot's owner is dead. No clock, heartbeat or pid is trusted.
 - A forked child holds none of its parent's record locks: the registry is made anew there, and inherited handles refuse.

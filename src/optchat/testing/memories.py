@@ -71,8 +71,19 @@ def open_beside(memory: Memory) -> Memory:
     """
     Another handle on a memory's file, with the same settings: what it shows comes from the file alone.
 
-    The caller closes it; at the latest it is closed with the temporary memory that it stands beside.
+    :func:`close_beside` closes it; at the latest it is closed with the temporary memory that it stands beside.
     """
     other = open_again(memory)
     _beside.setdefault(memory, []).append(other)
     return other
+
+
+def is_open_beside(memory: Memory, other: Memory) -> bool:
+    """Whether a handle was opened beside a memory, and is not closed since."""
+    return any(each is other for each in _beside.get(memory, ()))
+
+
+def close_beside(memory: Memory, other: Memory) -> None:
+    """Close a handle that was opened beside a memory."""
+    _beside[memory] = [each for each in _beside[memory] if each is not other]
+    other.close()

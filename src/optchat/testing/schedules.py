@@ -16,7 +16,7 @@ from optchat.core.errors import BadArgument
 from optchat.core.messages import HostMessage
 from optchat.core.terms import Outcome
 from optchat.memory import Memory, Session, Turn
-from optchat.testing.memories import open_beside
+from optchat.testing.memories import close_beside, is_open_beside, open_beside
 
 
 @frozen
@@ -51,7 +51,8 @@ def play(memory: Memory, schedule: Sequence[Step]) -> Iterator[tuple[Step, Turn[
         memory: any scope's handle; steps of other scopes go to those of the same file.
 
     Yields:
-        The step and the turn that it concerned; None for ``settle`` and ``reopen``. A suspended turn can be read.
+        The step and the turn that it concerned; None for ``settle`` and ``reopen``. A suspended turn can be read; after
+        ``reopen`` and ``resume`` a session's turn is another object with the same id.
 
     Raises:
         BadArgument: a step that is not valid where it stands, or of a part that is not built.
@@ -123,8 +124,8 @@ class _Player:
         for turn in self.turns.values():
             turn.suspend()
         before, self.now = self.now, open_beside(self.first)
-        if before is not self.first:
-            before.close()
+        if is_open_beside(self.first, before):
+            close_beside(self.first, before)
         for (scope, session), turn in list(self.turns.items()):
             resumed = self._scope(scope).session(session).resume(turn.id)
             if (scope, session) in self.suspended:
@@ -132,12 +133,11 @@ class _Player:
             self.turns[scope, session] = resumed
 
     def _leave(self) -> None:
-        """The caller's handle stays the caller's; turns in progress elsewhere are left as a crash would: suspended."""
-        if self.now is self.first:
-            return
-        for turn in self.turns.values():
-            turn.suspend()
-        self.now.close()
+        """The caller's handle stays the caller's. Another is closed, and its turns in progress are left suspended."""
+        if is_open_beside(self.first, self.now):
+            for turn in self.turns.values():
+                turn.suspend()
+            close_beside(self.first, self.now)
 
 
 def _message(step: Step) -> HostMessage:

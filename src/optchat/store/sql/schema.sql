@@ -57,7 +57,7 @@ CREATE TABLE owner (
     token             TEXT    NOT NULL UNIQUE,
     pid               INTEGER NOT NULL,
     started_at        INTEGER NOT NULL,
-    working           INTEGER NOT NULL DEFAULT 0    -- whether a worker in that process works the file's jobs
+    working           INTEGER NOT NULL DEFAULT 0    -- workers in that process that work the file's jobs
 ) STRICT;
 CREATE INDEX owner_slot ON owner (slot, owner_pk);
 
@@ -79,6 +79,7 @@ CREATE TABLE session (
     created_at        INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX session_key ON session (scope_pk, host, key) WHERE current = 1;
+CREATE INDEX session_scope ON session (scope_pk);
 
 -- (host, key) pairs and event keys that were deleted, as keyed hashes: a host that goes on delivering is told so.
 CREATE TABLE tombstone (
@@ -138,7 +139,7 @@ CREATE TABLE turn (
 ) STRICT;
 CREATE UNIQUE INDEX turn_open ON turn (generation_pk) WHERE state <> 'ended';
 CREATE INDEX turn_live ON turn (scope_pk, owner_pk) WHERE state = 'open';
--- ended, and still to be published: what `pending` counts
+-- ended, and not published: what verification holds against the publication jobs
 CREATE INDEX turn_unpublished ON turn (scope_pk, turn_pk) WHERE state = 'ended' AND publication_key IS NULL AND inherited = 0;
 CREATE INDEX turn_range ON turn (segment_pk, start_seq);
 
@@ -367,7 +368,8 @@ CREATE INDEX publication_generation ON publication (generation_pk, publication_k
 -- ---- the queue --------------------------------------------------------------------------------------------------------------
 -- The rows that sealing and ending write are the outbox: a job exists from the transaction on that makes it due.
 CREATE TABLE job (
-    job_pk            INTEGER PRIMARY KEY,
+    -- AUTOINCREMENT: a key that came back with a fence that came back would let a stale worker pass for the holder
+    job_pk            INTEGER PRIMARY KEY AUTOINCREMENT,
     scope_pk          INTEGER NOT NULL REFERENCES scope,
     kind              INTEGER NOT NULL,             -- core.jobs.KINDS
     subject           INTEGER NOT NULL,             -- node_key (leaf, merge, chunk), turn_pk (publication), record_key (index)
