@@ -29,11 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def fast_files() -> Iterator[None]:
-    """Temporary memories of laws live in RAM, where there is such a place: what a sync does is tests/crash's business."""
-    ram = "/dev/shm"
+    """Temporary memories of laws live in RAM, where there is a place: what a sync does is tests/crash's business."""
+    ram = Path("/dev/shm")
     before = tempfile.tempdir
-    if os.path.isdir(ram) and os.access(ram, os.W_OK):
-        tempfile.tempdir = ram
+    if ram.is_dir() and os.access(ram, os.W_OK):
+        tempfile.tempdir = str(ram)
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ import pytest
 import optchat
 from tests.acceptance.conftest import Open
 from tests.acceptance.peer import Failed, Peer
-from tests.acceptance.scripted import WIRE, says
+from tests.acceptance.scripted import WIRE, check_paired, says
 
 ODD = [
     "",
@@ -60,12 +60,14 @@ def kept(open_memory: Open) -> Iterator[optchat.Memory]:
 # ---- what is said ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("text", ODD, ids=ascii)
 def test_any_text_is_stored_exactly(kept: optchat.Memory, text: str) -> None:
-    call = optchat.ToolCallPart("c1\x00\ud800", text or "f", text)
+    # Names are kept as JSON, which knows no two surrogates in a row that are no character.
+    name = text.replace("\ud800\udc00", "\U00010000") or "f"
+    call = optchat.ToolCallPart("c1\x00\ud800", name, text)
     with kept.session("odd").turn(text) as turn:
         refs = [turn.messages and kept.session("odd").turns().items[0].ref]
         refs += turn.assistant(text, calls=[call])
         refs += turn.tool_result("c1\x00\ud800", text)
-        refs += turn.report(text or "r", text)
+        refs += turn.report(name, text)
         refs.append(kept.session("odd").note(text))
         refs += turn.assistant(text)
         context = turn.context(optchat.Budget(32_000, 1_000))
@@ -76,7 +78,7 @@ def test_any_text_is_stored_exactly(kept: optchat.Memory, text: str) -> None:
         *said,
         call,
         optchat.ToolResultPart("c1\x00\ud800", (optchat.TextPart(text),)),
-        optchat.ReportPart(text or "r", text),
+        optchat.ReportPart(name, text),
         optchat.TextPart(text),
         optchat.TextPart(text),
     ]
@@ -89,6 +91,15 @@ def test_any_text_is_stored_exactly(kept: optchat.Memory, text: str) -> None:
         turn.call("memory_zoom", {"ref": str(refs[0])}).text.encode()
 
 
+def test_even_an_odd_name_is_checked_as_it_is_kept(kept: optchat.Memory) -> None:
+    with kept.session("odd").turn("go") as turn:
+        turn.tool_call("\ud800\udc00", "\ud800\udc00", "{}")
+        turn.tool_result("\ud800\udc00", "x")
+        assert turn.pending == ()
+        turn.report("\ud800\udc00", "x")
+        turn.assistant("done")
+
+
 def test_a_message_of_no_parts_is_none(kept: optchat.Memory) -> None:
     session = kept.session("odd")
     with pytest.raises(optchat.BadArgument, match="user's message"):
@@ -98,7 +109,7 @@ def test_a_message_of_no_parts_is_none(kept: optchat.Memory) -> None:
     assert session.info().turns == 0
 
 
-@pytest.mark.parametrize("megabytes", [8, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("megabytes", [2, pytest.param(50, marks=pytest.mark.soak)])
 def test_a_tool_result_of_many_megabytes(kept: optchat.Memory, megabytes: int) -> None:
     """Stored exactly, paged exactly, indexed by jobs in pieces, summarised over the whole of it by a chunk tree."""
     line = "%07d the build printed a line; \u00e9\u20ac\U0001f980 path/to/file_%d.py: error E%d\n"
@@ -173,15 +184,28 @@ def test_a_part_in_the_wrong_mouth(kept: optchat.Memory) -> None:
 
 
 def test_a_result_without_a_call(kept: optchat.Memory) -> None:
-    """It is evidence, so it is kept; but no provider takes it."""
-    turn = kept.session("odd").turn("go")
+    """It is evidence, so it is kept; no provider takes it as a result, so it is sent as what was reported."""
+    turn = kept.session("odd", adapter=WIRE).turn("go")
     (ref,) = turn.tool_result("nobody asked", "an answer")
     assert kept.zoom(ref).text == "an answer"
     assert kept.zoom(ref).paired_ref is None
-    with pytest.raises(optchat.ToolProtocolError, match="nobody asked"):
-        turn.context(optchat.Budget(32_000, 1_000))
+    messages = turn.context(optchat.Budget(32_000, 1_000)).messages
+    check_paired(messages)
+    assert messages[-1]["role"] == "user"
+    assert "an answer" in messages[-1]["content"]
     turn.end("failed")
-    assert turn.outcome == "failed"
+
+
+def test_a_result_without_a_call_in_the_hosts_own_list(kept: optchat.Memory) -> None:
+    """The host's own objects are sent as they are or not at all."""
+    request, orphan = {"role": "user", "content": "go"}, {"role": "tool", "tool_call_id": "nobody asked", "content": "x"}
+    turn = kept.session("odd", adapter=WIRE).turn(request)
+    turn.observe([request, orphan])
+    for active in (None, [request, orphan]):
+        with pytest.raises(optchat.ToolProtocolError, match="nobody asked"):
+            turn.context(optchat.Budget(32_000, 1_000), active=active)
+    assert len(turn.messages) == 2
+    turn.end("failed")
 
 
 def test_a_call_id_used_again_in_a_later_turn(kept: optchat.Memory) -> None:

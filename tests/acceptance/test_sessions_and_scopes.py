@@ -60,9 +60,7 @@ def test_a_scope_is_a_name(open_memory: Open, path: Path, scope: str) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    "settings", [{"compact": "later"}, {"mode": "w"}], ids=["compact", "mode"]
-)
+@pytest.mark.parametrize("settings", [{"compact": "later"}, {"mode": "w"}], ids=["compact", "mode"])
 def test_a_setting_that_is_none(open_memory: Open, settings: dict[str, str]) -> None:
     with pytest.raises(optchat.BadArgument):
         open_memory(**settings)
@@ -79,8 +77,9 @@ def test_settings_with_a_format_live_with_the_scope(open_memory: Open) -> None:
     ):
         with pytest.raises(optchat.ConfigError, match="format"):
             open_memory(policy=other)
+    default = open_memory(scope="default", policy=optchat.Policy(node_bytes=512))
     with pytest.raises(optchat.ConfigError, match="format"):
-        open_memory(scope="default").scoped("project-17")._scope  # noqa: B018 - see below
+        default.scoped("project-17")
     assert first.scoped("another").scope == "another"
 
 

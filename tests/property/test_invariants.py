@@ -1,7 +1,8 @@
 """
 The invariants of the design (§ 7 there), each under its own name, through the façade alone.
 
-Nine, ten and twelve are elsewhere: crashes in tests/crash, fences in tests/stateful, and forgetting with the part that brings it.
+Nine, ten and twelve are elsewhere: crashes in tests/crash, fences in tests/stateful, and forgetting comes with the part
+that brings it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def context_of(turn: Turn, budget: optchat.Budget = BUDGET) -> optchat.Context[o
         return None
 
 
-# ---- 1 cover -----------------------------------------------------------------------------------------------------------
+# ---- 1 cover -------------------------------------------------------------------------------------------------------
 
 
 @FEW
@@ -103,7 +104,7 @@ def assert_context_covers(turn: Turn) -> None:
     assert_cover(view, receipt.session_through)
 
 
-# ---- 2 reach -----------------------------------------------------------------------------------------------------------
+# ---- 2 reach -------------------------------------------------------------------------------------------------------
 
 
 @FEW
@@ -150,7 +151,7 @@ def assert_source(reader: optchat.Reader, ref: str, part: optchat.Part) -> None:
     assert reader.source(ref).part == part
 
 
-# ---- 3 immutable ---------------------------------------------------------------------------------------------------------
+# ---- 3 immutable ---------------------------------------------------------------------------------------------------
 
 
 @FEW
@@ -183,7 +184,7 @@ def remember(nodes: dict[str, optchat.Line], lines: list[optchat.Line] | tuple[o
         assert nodes.setdefault(line.ref, line) == line
 
 
-# ---- 4 once --------------------------------------------------------------------------------------------------------------
+# ---- 4 once --------------------------------------------------------------------------------------------------------
 
 
 def with_keys(world: World) -> World:
@@ -242,7 +243,7 @@ def redeliver(
         assert again.outcome == memory.session(session).turn(request, turn_id=turn_id).outcome
 
 
-# ---- 5 pinned ------------------------------------------------------------------------------------------------------------
+# ---- 5 pinned ------------------------------------------------------------------------------------------------------
 
 
 def foreign_part(turn: Turn, own: str) -> object:
@@ -293,7 +294,7 @@ def test_pinned(world: World) -> None:
                                 read(hidden)
 
 
-# ---- 6 scoped ------------------------------------------------------------------------------------------------------------
+# ---- 6 scoped ------------------------------------------------------------------------------------------------------
 
 
 def marked_by_scope(world: World) -> World:
@@ -363,7 +364,7 @@ def error_of(read: Any, ref: str) -> str:
     return str(caught.value)
 
 
-# ---- 7 published once ------------------------------------------------------------------------------------------------------
+# ---- 7 published once ----------------------------------------------------------------------------------------------
 
 
 @FEW
@@ -389,7 +390,7 @@ def test_published_once(world: World) -> None:
                 assert memory.view().through == len(names)
 
 
-# ---- 8 bounded -------------------------------------------------------------------------------------------------------------
+# ---- 8 bounded -----------------------------------------------------------------------------------------------------
 
 
 def trees(memory: optchat.Memory) -> list[tuple[forest.ViewRow, optchat.View]]:
@@ -429,11 +430,11 @@ def test_bounded(world: World, window: int) -> None:
                     assert context.receipt.tokens.left >= 0
 
 
-# ---- 11 paired -------------------------------------------------------------------------------------------------------------
+# ---- 11 paired -----------------------------------------------------------------------------------------------------
 
 
 def assert_chat_pairs(messages: list[Any]) -> None:
-    """What OpenAI accepts: every call answered once, right after the message that makes it, and no answer without a call."""
+    """What OpenAI accepts: each call is answered once, right after the message that makes it, and nothing else is."""
     waiting: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
@@ -468,7 +469,7 @@ def test_paired(world: World) -> None:
                 assert_chat_pairs(list(wire.rebuild(active.messages[len(active.memory) :])))
 
 
-# ---- 13 honest -------------------------------------------------------------------------------------------------------------
+# ---- 13 honest -----------------------------------------------------------------------------------------------------
 
 
 def label_of(turns: list[optchat.Outcome | None]) -> str:
@@ -525,16 +526,13 @@ def assert_labels(body: str, outcomes: list[optchat.Outcome | None]) -> None:
             assert label[9:] == ("" if under[0] == "completed" else under[0])
 
 
-# ---- 14 inert --------------------------------------------------------------------------------------------------------------
+# ---- 14 inert ------------------------------------------------------------------------------------------------------
 
-BLOCK = re.compile(
-    r"<(shared_memory|session_memory|previous_exchange)((?: [a-z_]+=\"[^\"<>&'\n]*(?:&[a-z#0-9]+;[^\"<>&'\n]*)*\")*)>\n(.*)</\1>",
-    re.DOTALL,
-)
+ATTRIBUTE = r'[a-z_]+="(?:[^"<>&\'\n]|&(?:amp|lt|gt|quot|#39);)*"'
+BLOCK = re.compile(rf"<(shared_memory|session_memory|previous_exchange)((?: {ATTRIBUTE})*)>\n(.*)</\1>", re.DOTALL)
 LINE = re.compile(r"((?:pub:)?\d+\+\d+)(?: \[([a-z0-9, ]+)\])? \| (.*)")
-UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff<>]|&(?!(?:amp|lt|gt);)"
-)
+CONTROL = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+UNSAFE = re.compile(f"[{CONTROL}<>]|&(?!(?:amp|lt|gt);)")
 
 
 def block_body(text: str) -> str:
@@ -596,7 +594,7 @@ def memory_unescape(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-# ---- 15 charged once ---------------------------------------------------------------------------------------------------------
+# ---- 15 charged once -----------------------------------------------------------------------------------------------
 
 
 @FEW
@@ -627,7 +625,7 @@ def test_charged_once(world: World, window: int, instructions: int, output: int)
                 assert parts + use.left <= window
 
 
-# ---- 16 unthought ------------------------------------------------------------------------------------------------------------
+# ---- 16 unthought --------------------------------------------------------------------------------------------------
 
 THOUGHT = "zqthoughtzq"  # nothing else could put these bytes into a file
 
@@ -686,5 +684,9 @@ def test_unthought(caplog: pytest.LogCaptureFixture, turns: list[list[dict[str, 
 
 def assert_absent(directory: str, word: str) -> None:
     """No file holds the word; looked at by another process, as closing a descriptor here would drop SQLite's locks."""
-    script = "import pathlib, sys; sys.exit(any(sys.argv[2].encode() in p.read_bytes() for p in pathlib.Path(sys.argv[1]).iterdir()))"
+    script = (
+        "import pathlib, sys\n"
+        "files = pathlib.Path(sys.argv[1]).iterdir()\n"
+        "sys.exit(any(sys.argv[2].encode() in file.read_bytes() for file in files))"
+    )
     assert subprocess.run([sys.executable, "-c", script, directory, word], check=False).returncode == 0

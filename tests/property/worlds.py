@@ -1,8 +1,8 @@
 """
 Lives of a memory, and what a plain model knows of them.
 
-A world is a schedule with settings so small that lines merge, views shrink and summaries are made within forty steps. The
-model hears every step and says which records, turns and outcomes there must be.
+A world is a schedule with settings so small that lines merge, views shrink and summaries are made within forty steps.
+The model hears every step and says which records, turns and outcomes there must be.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import optchat
 from optchat.core.refs import PublicationRef, SessionRef, Span, parse_ref
 from optchat.testing import DeterministicSummarizer, Step, play, strategies, temporary_memory
 
-# Each world is a database with a life of up to forty commits; a fifth of the profile's examples is worth the others' time.
-FEW = settings(max_examples=max(15, settings.default.max_examples // 5) if settings.default else 15)
+# Each world is a database and up to forty commits: a fifth of a profile's examples takes the time of other laws' all.
+assert settings.default is not None
+FEW = settings(max_examples=max(10, settings.default.max_examples // 5))
 
 SMALL = optchat.Policy(node_bytes=64, view_high_bytes=400, view_low_bytes=150, page_bytes=16, job_attempts=1)
 POLICIES = (
@@ -59,7 +60,7 @@ def worlds(*, sessions: int = 3, scopes: int = 1, max_steps: int = 40) -> st.Sea
     )
 
 
-# ---- the model -----------------------------------------------------------------------------------------------------------
+# ---- the model -----------------------------------------------------------------------------------------------------
 
 
 @define(eq=False)
@@ -158,7 +159,7 @@ def session_ids(memory: optchat.Memory) -> dict[str, str]:
     return {info.key: info.id for info in memory.sessions(limit=200)}
 
 
-# ---- reading ---------------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------------------------
 
 
 def span_of(ref: str) -> Span:
@@ -229,7 +230,7 @@ def read_pages(reader: optchat.Reader, ref: str) -> optchat.ZoomResult:
 
 
 def descend(reader: optchat.Reader, ref: str, lines: dict[str, optchat.Line], depth: int = 1) -> Iterator[str]:
-    """The refs of the records under a ref, in order, by nothing but zoom; every line on the way is put into ``lines``."""
+    """The refs of the records under a ref, in order, by nothing but zoom; ``lines`` gets every line on the way."""
     opened = reader.zoom(ref, depth=depth if span_of(ref).count > 1 else 1)
     if opened.kind == "record":
         yield opened.ref

@@ -211,7 +211,7 @@ class _Commands:
             except OptchatError as error:
                 raised.append(type(error).__name__)
         self.store.close()
-        self.store = None
+        self.store = use = call = None  # the last references to the inherited handle
         gc.collect()
         raised.append(str(len(apsw.connections()) - connections))
         own = _Commands(self.path)

@@ -146,29 +146,43 @@ def test_a_process_that_writes_on_and_on_lets_a_waiter_go_first(
 ) -> None:
     lock, pauses = store._lock, []
 
-    def pauses_for_others() -> int:
+    def pauses_before_writing(*, written_for_seconds: float) -> int:
         pauses.clear()
-        lock._released_at, lock._writing_since = time.monotonic(), time.monotonic() - 1
+        now = time.monotonic()
+        lock._released_at, lock._writing_since = now, now - written_for_seconds
         with monkeypatch.context() as patch:
+            patch.setattr(
+                writer_lock, "_COURTESY_SECONDS", 60.0
+            )  # however slow this machine is, there was no pause yet
             patch.setattr(time, "sleep", pauses.append)
-            lock._let_others_go_first(always())
+            put(store, f"{now}")
         return len(pauses)
 
+    assert pauses_before_writing(written_for_seconds=1) == 0
+    waiter = new_actor()
+    waiter.ask("open")
+    waiter.ask("probe_for_long", writer_lock._MOST_SLOTS)  # the byte by which waiters show themselves
+    assert pauses_before_writing(written_for_seconds=1) == 1
+    assert pauses_before_writing(written_for_seconds=-60) == 0  # it has only just begun
+    waiter.leave()
+    assert pauses_before_writing(written_for_seconds=1) == 0
+
+
+def test_a_waiter_shows_itself_while_it_waits(new_actor: NewActor, store: Store) -> None:
     def somebody_waits() -> bool:
-        if not lock._try_lock(writer_lock._WAITING_BYTE):
+        if not store._lock._try_lock(writer_lock._WAITING_BYTE):
             return True
-        lock._unlock(writer_lock._WAITING_BYTE)
+        store._lock._unlock(writer_lock._WAITING_BYTE)
         return False
 
     waiter = new_actor()
     waiter.ask("open")
-    assert pauses_for_others() == 0
+    assert not somebody_waits()
     with store.write():
         waiter.tell("append", "a", 1)
         assert poll(somebody_waits, always())
-        assert pauses_for_others() == 1
     waiter.answer()
-    assert pauses_for_others() == 0
+    assert not somebody_waits()
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------

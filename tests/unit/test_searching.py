@@ -232,4 +232,4 @@ def test_graphemes_are_not_cut() -> None:
 
 
 def test_lone_surrogates_are_shown_as_replacements() -> None:
-    assert excerpt("a\ud800 queue", read_query("queue")) == "a??? queue".replace("???", "\ufffd" * 3)
+    assert excerpt("a\ud800 queue", read_query("queue")) == "a\ufffd queue"

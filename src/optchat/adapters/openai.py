@@ -17,7 +17,6 @@ import base64
 import binascii
 import json
 import mimetypes
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
@@ -29,6 +28,7 @@ from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextP
 from optchat.core.pairing import check_pairs
 from optchat.core.ports import HostInfo, MemoryBlock, Tokenizer, WireAdapter
 from optchat.core.records import readable_bytes
+from optchat.core.render import encodable
 from optchat.core.tools import Tools
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ ORIGINAL_DETAIL_TOKENS: Final = 10_000
 AUDIO_BYTES_PER_TOKEN: Final = 400  # ten tokens a second; the thinnest usual stream has 4,000 bytes a second
 FILE_BYTES_PER_TOKEN: Final = 4
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _FILE_ID: Final = "openai-file:"
 _AUDIO_ID: Final = "openai-audio:"
 _LEGACY_CALL: Final = "function:"  # calls of the old kind have no id; their results name the function
@@ -360,7 +359,7 @@ def _count_content(content: object, tokenizer: Tokenizer) -> int:
 
 def _sendable(text: str) -> str:
     """Lone surrogates are stored exactly, but no request can carry them."""
-    return _SURROGATE.sub("\ufffd", text)
+    return encodable(text)
 
 
 def _is_image(item: TextPart | BlobPart) -> TypeGuard[BlobPart]:

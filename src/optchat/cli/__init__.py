@@ -21,7 +21,7 @@ def main() -> None:
     try:
         from optchat.cli.app import run
     except ModuleNotFoundError as error:
-        if error.name not in {"click", "rich"}:
+        if (error.name or "").partition(".")[0] not in {"click", "rich"}:
             raise
         sys.stderr.write("optchat: the command line needs its extra; install it with: pip install 'optchat[cli]'\n")
         sys.exit(2)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionMessageParam
 
 QUESTION: Final = "Should the job queue use Redis? Jobs must survive a restart."
+ARGUMENTS: Final = '{"path": "deploy/broker.toml"}'
 BROKER_FILE: Final = 'kind = "rabbitmq"\n\n[queues]\ndurable = true  # on disk before a message is acknowledged\n'
 DECISION: Final = (
     "Decided against Redis for the queue: the existing broker already persists its messages (durable = true), "
@@ -94,9 +95,15 @@ def run(memory: optchat.Memory) -> Demo:
 def decide(memory: optchat.Memory) -> None:
     """Session A: a question, a look into a file, a decision. The messages are as an OpenAI client gives them."""
     with memory.session("choose-queue", adapter=OpenAIChat(), title="A").turn(QUESTION) as turn:
-        arguments = json.dumps({"path": "deploy/broker.toml"})
-        call = {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": arguments}}
-        turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+        turn.add(
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": ARGUMENTS}}
+                ],
+            }
+        )
         turn.add({"role": "tool", "tool_call_id": "call_1", "content": BROKER_FILE})
         turn.add({"role": "assistant", "content": DECISION})
 

@@ -55,11 +55,12 @@ def plain(value: object) -> object:
         return str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if attrs.has(type(value)):
+    kind = type(value)
+    if attrs.has(kind):
         named: dict[str, object] = {}
-        if type(value) in _PART_NAMES:
-            named["type"] = _PART_NAMES[type(value)]
-        for attribute in attrs.fields(type(value)):
+        if kind in _PART_NAMES:
+            named["type"] = _PART_NAMES[kind]
+        for attribute in attrs.fields(kind):
             named[attribute.name] = plain(getattr(value, attribute.name))
         return named
     if isinstance(value, Iterable):

@@ -258,9 +258,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - a summarizer is the caller's code: whatever it raises is a failed attempt
             return _Told(_Failed(f"{type(error).__name__}: {error}", final=False), calls)
 
-    def _call(
-        self, scope: Scope, task: Task, calls: list[work.Call], request: SummaryRequest
-    ) -> str | SummaryReply:
+    def _call(self, scope: Scope, task: Task, calls: list[work.Call], request: SummaryRequest) -> str | SummaryReply:
         if self.is_default:
             return ask(self.summarizer, request)  # a rule costs nothing, so there is nothing to account for
         started = scope.clock.monotonic()

@@ -4,9 +4,9 @@ The active transcript (§ 7): the open turn's messages as they are sent.
 Decides: the order in which a turn's messages pair, and what is made anew where a host's own message is not at hand.
 Refuses to know: any host's format, and where messages come from.
 
-A host's own objects are sent as they were handed over, by identity. Only what this process was not handed is rebuilt, and in
-runs, since some hosts put several results into one message. What was sealed between a call and its results goes behind them:
-no provider takes it there.
+A host's own objects are sent as they were handed over, by identity. Only what this process was not handed is rebuilt,
+and in runs, since some hosts put several results into one message. What was sealed between a call and its results goes
+behind them: no provider takes it there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def arrange(entries: Iterable[Entry[M]]) -> list[Entry[M]]:
     """
     The same entries in an order that pairs, if there is one; else a call without its result stays where it is.
 
-    Assistant messages before the first result of a group belong to the group: some hosts give each parallel call a message.
+    Assistant messages before the first result of a group belong to the group: some hosts give each parallel call a
+    message.
     """
     ahead = deque(_reports_apart(entries))
     ordered: list[Entry[M]] = []
@@ -120,8 +121,8 @@ def _rebuilt(run: Sequence[HostMessage], calls: dict[str, ToolCallPart], adapter
     """
     A run of neutral messages as natives.
 
-    Results whose calls the host has in a message of its own cannot be rebuilt alone, for that would be invalid. Their calls
-    are put before them, and what the adapter made of those is left out again.
+    Results whose calls the host has in a message of its own cannot be rebuilt alone, for that would be invalid. Their
+    calls are put before them, and what the adapter made of those is left out again.
     """
     if not run:
         return []

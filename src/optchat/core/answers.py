@@ -13,7 +13,6 @@ answer's cursor goes on exactly after it. Only what cannot be read in smaller pa
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import accumulate
@@ -22,6 +21,7 @@ from typing import Any, Final, TypeAlias, cast
 from attrs import AttrsInstance, fields
 
 from optchat.core.messages import BlobPart
+from optchat.core.render import encodable
 from optchat.core.retrieval import Dates, Hit, Line, Page, SearchPage, SessionInfo, TurnInfo, ZoomResult
 from optchat.core.snapshots import Snapshot
 
@@ -31,7 +31,6 @@ URI_CHARACTERS: Final = 200  # a data: address may be megabytes
 
 Answer: TypeAlias = ZoomResult | SearchPage | Dates | Page[SessionInfo]
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _VALUES: Final = (Hit, Line, SessionInfo, Snapshot, TurnInfo, ZoomResult, SearchPage, Dates, Page)
 
 
@@ -129,7 +128,7 @@ def _size(value: object) -> int:
 
 
 def _text(text: str) -> str:
-    return _SURROGATE.sub("\ufffd", text)
+    return encodable(text)
 
 
 def _plain_fields(value: AttrsInstance) -> dict[str, Any]:

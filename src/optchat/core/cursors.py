@@ -10,7 +10,6 @@ A cursor is opaque text and grants nothing: it says where to go on in an answer 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 
@@ -47,15 +46,18 @@ def read_cursor(text: str, digest: str) -> Cursor:
     Raises:
         BadCursor: it is none, or another query's.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise _no_cursor()
     try:
-        if len(text) > _MOST_CHARACTERS:
-            raise ValueError
-        plain = json.loads(base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
-        found, clock, *position = plain
-        if not all(type(number) is int and 0 <= number < 1 << 62 for number in (clock, *position)):
-            raise ValueError
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise BadCursor("that is no cursor of this memory; ask again without one") from None
+        found, clock, *position = json.loads(base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
+    except (ValueError, TypeError, RecursionError):
+        raise _no_cursor() from None
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in (clock, *position)):
+        raise _no_cursor()
     if found != digest:
         raise BadCursor("that cursor belongs to another query; repeat the query that gave it, or ask without one")
     return Cursor(clock, tuple(position))
+
+
+def _no_cursor() -> BadCursor:
+    return BadCursor("that is no cursor of this memory; ask again without one")

@@ -27,7 +27,7 @@ def _text(instance: object, attribute: Attribute[str], value: object) -> None:
         )
 
 
-def _aware(instance: object, attribute: Attribute[datetime | None], value: datetime | None) -> None:
+def _aware(instance: object, _attribute: Attribute[datetime | None], value: datetime | None) -> None:
     if value is not None and value.utcoffset() is None:
         raise BadArgument(f"{type(instance).__name__}.at is a naive time; give it an offset, as datetime.now(UTC) has")
 

@@ -94,7 +94,10 @@ def _accept(call_id: str, waiting: list[str], answered: set[str]) -> None:
 
 
 def reports_apart(messages: Iterable[HostMessage]) -> Iterator[HostMessage]:
-    """The same messages; reports within an assistant or tool message stand in one of their own, as no provider lets them stay."""
+    """
+    The same messages; reports within an assistant or tool message stand in one of their own, as no provider lets
+    them stay.
+    """
     for message in messages:
         reports = tuple(part for part in message.parts if isinstance(part, ReportPart))
         if message.role == "user" or not reports:

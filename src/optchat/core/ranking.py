@@ -7,7 +7,8 @@ Refuses to know: where candidates come from, and anything that the reader may no
 
 Word frequencies come counted under the reader's snapshot, up to a cap, and everything else is a constant: neither the
 number of documents nor their mean length enters, so what is hidden cannot move a rank. The constants are round numbers
-from a plateau, found by trying many on one set of real questions (``benchmarks/recall.py``): they are tuned, not proven.
+from a plateau, found by trying many on one set of real questions (``benchmarks/recall.py``): they are tuned, not
+proven.
 """
 
 from __future__ import annotations

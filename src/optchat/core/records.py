@@ -361,6 +361,7 @@ def _sealed(
     part: Part,
 ) -> SealedPart:
     written = None if structure is None else _dumps(structure)
+    structure = read_structure(written)  # as it will be read: JSON joins two surrogates of a name that make a character
     leaf = (
         leaf_text(kind, payload, structure) if len(payload) <= node_bytes or (structure or {}).get("memory") else None
     )

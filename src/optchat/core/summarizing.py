@@ -32,7 +32,7 @@ from optchat.core import prompts
 from optchat.core.clip import clip, cut_index
 from optchat.core.errors import BadArgument, SummaryRejected
 from optchat.core.records import KINDS
-from optchat.core.render import escaped_size
+from optchat.core.render import encodable, escaped_size
 from optchat.core.terms import HitKind, Outcome
 
 Purpose: TypeAlias = Literal["leaf", "merge", "chunk", "publication"]
@@ -345,7 +345,7 @@ def summary_flow(
 
 def _again(request: SummaryRequest, reply: SummaryReply, verdict: Rejection) -> SummaryRequest:
     # Providers refuse an empty message and lone surrogates, so neither is sent back.
-    said = _SURROGATE.sub("\ufffd", reply.text.strip()) or "(no text)"
+    said = encodable(reply.text.strip()) or "(no text)"
     shown = clip(said, max(_SHOWN_REPLIES * request.limit_bytes, 64))
     return evolve(
         request,

@@ -4,7 +4,8 @@ What every use case is handed: one scope of one open file.
 Decides: what is cached in a process, and how long it may be believed.
 Refuses to know: any use case.
 
-Whatever is cached is either immutable (a chain, a recipe's key, a node's tokens) or held under the revision that it was true for.
+Whatever is cached is either immutable (a chain, a recipe's key, a node's tokens) or held under the revision that it was
+true for.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from attrs import define, field
 
 from optchat.core import publications as rules
+from optchat.core.errors import IntegrityError
 from optchat.core.lineage import node_key, ordinal_of, owner_of
 from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS, Span, completed_by, exact_cover, span_of_post_order
@@ -137,7 +138,7 @@ class Landing:
         Returns:
             The publication's number.
         """
-        assert turn.end_seq is not None and turn.outcome is not None and turn.ended_at is not None, "only ended turns"
+        finished = finished_turn(turn)
         number = scopes.take_publication_number(self.db, self.scope.pk)
         key = self.scope.pk << KEY_BITS | number
         publications.insert_publication(
@@ -145,17 +146,17 @@ class Landing:
             publication_key=key,
             turn_pk=turn.turn_pk,
             generation_pk=turn.generation_pk,
-            start_seq=turn.start_seq,
-            end_seq=turn.end_seq,
-            outcome=turn.outcome,
-            completed_at=turn.ended_at,
+            start_seq=finished.start,
+            end_seq=finished.end,
+            outcome=finished.outcome,
+            completed_at=finished.ended_at,
             published_at=self.at,
             born=self._birth(),
         )
         turns.mark_published(self.db, turn.turn_pk, key)
         first = publications.first_published_start(self.db, turn.generation_pk)
         search.publish_documents(
-            self.db, turn.segment_pk, turn.start_seq, turn.end_seq, number, turn.start_seq if first is None else first
+            self.db, turn.segment_pk, finished.start, finished.end, number, finished.start if first is None else first
         )
         node = leaf(number)
         self.insert(shared_tree(self.scope).key(node.span), node, recipe, inputs)
@@ -210,7 +211,10 @@ class Landing:
         return found
 
     def _known(self, tree: Tree, spans: Iterable[Span]) -> dict[Span, Node]:
-        """Nodes of a tree. What this transaction made, read or missed is not read again: a batch asks for little else."""
+        """
+        Nodes of a tree. What this transaction made, read or missed is not read again: a batch asks for little
+        else.
+        """
         keys = {tree.key(span): span for span in spans}
         unread = [span for key, span in keys.items() if key not in self._nodes]
         if unread:
@@ -452,7 +456,8 @@ def resting_segments(db: Connection, segment_pk: int, end: int) -> list[int]:
 
 def finished_turn(turn: TurnRow) -> rules.Turn:
     """A turn row as the rules of publication see it."""
-    assert turn.end_seq is not None and turn.outcome is not None and turn.ended_at is not None, "only ended turns"
+    if turn.end_seq is None or turn.outcome is None or turn.ended_at is None:
+        raise IntegrityError(f"turn {turn.turn_id} has not ended; run verify() to see what took it for an ended one")
     return rules.Turn(turn.start_seq, turn.end_seq, turn.outcome, turn.started_at, turn.ended_at)
 
 

@@ -38,7 +38,8 @@ from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection, moment_of
 from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
 
-MAX_CANDIDATES: Final = 800
+MAX_CANDIDATES: Final = 600
+MAX_SUMMARIES: Final = 100  # beside them: summaries say again what sources say, and would crowd them out
 _COMMON_SCORED: Final = 8  # of the words in more documents than are counted: scoring them all would cost without bound
 _COUNT_CAP: Final = 500
 _ANYWHERE: Final = 1 << KEY_BITS
@@ -245,14 +246,17 @@ def _best(asked: _Search) -> tuple[list[DocumentRow], int | None]:
 
 
 def _ranked(asked: _Search) -> list[DocumentRow]:
-    """All that is shown over all pages, best first: each record once, and no summary whose words a source has too."""
+    """All that is shown over all pages, best first: each record once, and no summary under which a source is a hit."""
     words, phrases = asked.query.words, asked.query.phrases
     groups: list[tuple[Phrase, ...]] = [(word,) for word in words] + [term.spellings for term in phrases]
     sight = asked.reading.sight
-    counts = [
-        index.count_documents(asked.db, sight, [group], asked.wanted, below=asked.ceiling, cap=FREQUENCY_CAP)
-        for group in groups
-    ]
+    only_summaries = asked.wanted.kind == SUMMARY_KIND
+    # Frequencies are those among what was said: a word is no more common for being summarised at every level.
+    sources = asked.wanted if only_summaries else evolve(asked.wanted, sources_only=True)
+    counts = _frequencies(asked, groups, sources)
+    if not any(counts):  # words that only a summarizer used
+        sources = asked.wanted
+        counts = _frequencies(asked, groups, sources)
     common = [place for place, count in enumerate(counts) if count >= FREQUENCY_CAP]
     scored = [
         place for place, count in enumerate(counts) if 0 < count < FREQUENCY_CAP or place in common[:_COMMON_SCORED]
@@ -260,13 +264,17 @@ def _ranked(asked: _Search) -> list[DocumentRow]:
     if not scored:
         return []
     rows: dict[int, CandidateRow] = {}
+    scoring = [groups[place] for place in scored]
     for drawn in _drawn(groups, counts, [len(words) + i for i, term in enumerate(phrases) if asked.query.leads(term)]):
         room = MAX_CANDIDATES - len(rows)
         if room <= 0:
             break
         for candidate in index.find_candidates(
-            asked.db, sight, drawn, [groups[place] for place in scored], asked.wanted, below=asked.ceiling, limit=room
+            asked.db, sight, drawn, scoring, sources, below=asked.ceiling, limit=room
         ):
+            rows[candidate.document.key] = candidate
+    if asked.wanted.kind is None:
+        for candidate in _summaries(asked, groups, counts, scoring):
             rows[candidate.document.key] = candidate
     split = sum(place < len(words) for place in scored)
     ranked = rank(
@@ -290,6 +298,30 @@ def _ranked(asked: _Search) -> list[DocumentRow]:
         subjects.add(row.subject)
         shown.append(row)
     return shown
+
+
+def _frequencies(asked: _Search, groups: Sequence[tuple[Phrase, ...]], wanted: Wanted) -> list[int]:
+    """How many visible documents hold each word or phrase, up to a cap."""
+    return [
+        index.count_documents(asked.db, asked.reading.sight, [group], wanted, below=asked.ceiling, cap=FREQUENCY_CAP)
+        for group in groups
+    ]
+
+
+def _summaries(
+    asked: _Search,
+    groups: Sequence[tuple[Phrase, ...]],
+    counts: Sequence[int],
+    scoring: Sequence[tuple[Phrase, ...]],
+) -> list[CandidateRow]:
+    """The newest summaries that hold the rarest words: what a source under them does not say, they may."""
+    drawn = _drawn(groups, counts, ())[-1]
+    wanted = evolve(asked.wanted, kind=SUMMARY_KIND)
+    return list(
+        index.find_candidates(
+            asked.db, asked.reading.sight, drawn, scoring, wanted, below=asked.ceiling, limit=MAX_SUMMARIES
+        )
+    )
 
 
 def _drawn(
@@ -318,7 +350,7 @@ def _drawn(
 
 
 def _gives_way(asked: _Search, summary: CandidateRow, rows: dict[int, CandidateRow]) -> bool:
-    """Whether something under a summary, source or smaller summary, holds every word that the summary was found by."""
+    """Whether a source under a summary is a hit itself, or a smaller summary under it says as much."""
     if asked.wanted.kind is not None:
         return False
     node = summary.document
@@ -328,7 +360,7 @@ def _gives_way(asked: _Search, summary: CandidateRow, rows: dict[int, CandidateR
         ranges = asked.reading.scope.chain(asked.db, node.segment_pk).ranges(node.end_seq, node.start_seq)
     for candidate in rows.values():
         row = candidate.document
-        if row.key == node.key or not all(candidate.counts[place] for place in wanted):
+        if row.key == node.key or (row.is_summary and not all(candidate.counts[place] for place in wanted)):
             continue
         smaller = row.end_seq - row.start_seq < node.end_seq - node.start_seq
         if node.segment_pk is None:

@@ -13,7 +13,6 @@ import importlib
 import json
 import logging
 import os
-import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from attrs import frozen
 
 from optchat.core.errors import BadArgument
 from optchat.core.ports import Tokenizer
+from optchat.core.render import encodable
 from optchat.core.tokens import UpperBoundTokenizer
 
 _LOG: Final = logging.getLogger("optchat")
@@ -49,7 +49,6 @@ _FILES: Final = {
 }
 _VOCABULARY: Final = {"o200k_harmony": "o200k_base", "p50k_edit": "p50k_base"}
 _TOKTOK: Final = frozenset({"cl100k_base", "o200k_base", "o200k_harmony"})
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @frozen
@@ -59,7 +58,7 @@ class _Toktok:
 
     def count(self, text: str, /) -> int:
         # One thread: counts are small, and callers have threads of their own.
-        return int(self._batch_count([_SURROGATE.sub("\ufffd", text)], self.name, threads=1)[0])
+        return int(self._batch_count([encodable(text)], self.name, threads=1)[0])
 
 
 @frozen
@@ -68,7 +67,7 @@ class _Tiktoken:
     _encoding: Any
 
     def count(self, text: str, /) -> int:
-        return len(self._encoding.encode_ordinary(_SURROGATE.sub("\ufffd", text)))
+        return len(self._encoding.encode_ordinary(encodable(text)))
 
 
 def tokenizer_for(model: str | None = None) -> Tokenizer:

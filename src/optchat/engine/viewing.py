@@ -22,9 +22,7 @@ from optchat.store import forest
 from optchat.store.rows import Connection
 
 
-def shared_view(
-    reading: Reading, db: Connection, levels: bytes, tokenizer: Tokenizer, max_tokens: int | None
-) -> View:
+def shared_view(reading: Reading, db: Connection, levels: bytes, tokenizer: Tokenizer, max_tokens: int | None) -> View:
     """The shared view of those levels, which a reader's pin or the live view gives."""
     tree = shared_tree(reading.scope)
     spans, missing = _projected(reading, db, tree, spans_of(levels), tokenizer, max_tokens)

@@ -18,8 +18,9 @@ from optchat.store.rows import Connection, all_rows, keys, one_row, one_value
 
 def sqlite_faults(db: Connection) -> list[str]:
     """What SQLite's own checks say, and foreign keys that point nowhere."""
-    # FTS5 checks with the structure that this connection read last, which another process may have moved on from: without a
-    # search in this very transaction, 41 of 300 checks beside a writer reported a corruption that was none (tried).
+    # FTS5 checks with the structure that this connection read last, which another process may have moved on from:
+    # without a search in this very transaction, 41 of 300 checks beside a writer reported a corruption that was none
+    # (tried).
     one_row(db, "SELECT rowid FROM words WHERE words MATCH 'place : k0' LIMIT 1")
     found = [str(row[0]) for row in all_rows(db, "PRAGMA quick_check(20)") if row[0] != "ok"]
     found += [f"a row of {row[0]} names a missing row of {row[2]}" for row in all_rows(db, "PRAGMA foreign_key_check")][

@@ -182,10 +182,10 @@ def pending_calls(db: Connection, turn_pk: int) -> list[RecordRow]:
 def call_ids(db: Connection, turn_pk: int) -> list[str]:
     """The ids of the calls of a turn."""
     return [
-        str(json.loads(row[0])["call_id"])  # not json_extract: an id may hold a lone surrogate, which is no text to SQLite
-        for row in all_rows(
-            db, "SELECT structure FROM record WHERE turn_pk = :turn AND kind = 2", {"turn": turn_pk}
-        )
+        str(
+            json.loads(row[0])["call_id"]
+        )  # not json_extract: an id may hold a lone surrogate, which is no text to SQLite
+        for row in all_rows(db, "SELECT structure FROM record WHERE turn_pk = :turn AND kind = 2", {"turn": turn_pk})
     ]
 
 
@@ -268,9 +268,7 @@ def find_event(db: Connection, chain: Chain, event: bytes) -> tuple[int, int, by
     """(record_key, revision, sha256) of what is sealed under an event key, along the chain."""
     below = KEY_MASK
     for link in chain.links:
-        row = one_row(
-            db, f"{_EVENT} AND event_hash = :event", {"segment": link.segment, "event": event}
-        )
+        row = one_row(db, f"{_EVENT} AND event_hash = :event", {"segment": link.segment, "event": event})
         if row is not None and row[1] & KEY_MASK < below:
             return row[1], row[2], row[3]
         below = min(below, link.base_length)
@@ -278,7 +276,10 @@ def find_event(db: Connection, chain: Chain, event: bytes) -> tuple[int, int, by
 
 
 def find_events(db: Connection, chain: Chain, events: Iterable[bytes]) -> dict[bytes, tuple[int, int, bytes]]:
-    """The same for many event keys, one statement a link of the chain; keys that nothing is sealed under are left out."""
+    """
+    The same for many event keys, one statement a link of the chain; keys that nothing is sealed under are left
+    out.
+    """
     wanted = tuple(dict.fromkeys(events))
     if len(wanted) == 1:  # the usual seal: a table of one value costs more than the search
         only = find_event(db, chain, wanted[0])

@@ -197,8 +197,8 @@ def _apply(db: apsw.Connection, path: Path, migration: Migration) -> None:
 
 def _grow_log(db: apsw.Connection) -> None:
     # Appending to a file that must grow costs more than overwriting: 283 against 183 us a commit (measured, first 100).
-    # One statement that spills from a small cache and is rolled back grows the log without a sync, and PERSIST_WAL keeps
-    # it grown: about 10 ms, once a file.
+    # One statement that spills from a small cache and is rolled back grows the log without a sync; PERSIST_WAL keeps it
+    # grown. About 10 ms, once a file.
     cache = _number(db, "cache_size")
     db.pragma("cache_size", 16)
     db.execute("BEGIN IMMEDIATE")
