@@ -65,10 +65,10 @@ def floors(session: nox.Session) -> None:
 
 @nox.session
 def typing(session: nox.Session) -> None:
-    """Check the types with mypy and pyright, both strict."""
+    """Check the types with mypy and pyright, both strict; then programs that use the package."""
     session.install(f".[{EXTRAS}]", *development("mypy", "pyright"))
     failed = []
-    for command in (["mypy"], ["pyright", "--warnings"]):
+    for command in (["mypy"], ["pyright", "--warnings"], ["pytest", "tests/typing"]):
         try:
             session.run(*command, env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
         except CommandFailed:  # the other one's opinion is wanted too

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from _corpus import Corpus, connect
+from benchmarks._corpus import Corpus, connect
 
 from optchat.core.searching import STOP_WORDS
 from optchat.core.words import words_of

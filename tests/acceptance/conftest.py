@@ -21,8 +21,8 @@ def path(tmp_path: Path) -> Path:
 def open_memory(path: Path) -> Iterator[Open]:
     opened: list[optchat.Memory] = []
 
-    def open_memory(at: Path = path, *, scope: str = "project-17", compact: str = "manual", **settings: Any) -> optchat.Memory:
-        opened.append(optchat.open(at, scope=scope, compact=compact, **settings))
+    def open_memory(at: Path = path, *, scope: str = "project-17", **settings: Any) -> optchat.Memory:
+        opened.append(optchat.open(at, scope=scope, **({"compact": "manual"} | settings)))
         return opened[-1]
 
     yield open_memory

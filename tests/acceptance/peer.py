@@ -63,7 +63,7 @@ class Peer:
 
 
 def main() -> None:
-    import optchat  # noqa: F401 - the lines use it
+    import optchat
 
     names: dict[str, Any] = {"optchat": optchat}
     for line in sys.stdin:

@@ -55,7 +55,10 @@ class Scripted:
         self._replies = replies
         transport = httpx2.MockTransport(self._answer)
         self.client = openai.OpenAI(
-            api_key="none", base_url="http://model.invalid/v1", http_client=httpx2.Client(transport=transport), max_retries=0
+            api_key="none",
+            base_url="http://model.invalid/v1",
+            http_client=httpx2.Client(transport=transport),
+            max_retries=0,
         )
 
     @property

@@ -161,11 +161,10 @@ def test_an_unknown_role(kept: optchat.Memory, tmp_path: Path) -> None:
         turn.add(says("fine"), {"content": "nobody said this"})
     assert len(turn.messages) == 1, "and not the half of a delivery"
     file = tmp_path / "robot.jsonl"
-    file.write_text(
-        '{"session": "s", "at": "2026-01-05T12:17:31Z", "role": "user", "parts": [{"type": "text", "text": "hello"}]}\n'
-        '{"session": "s", "at": "2026-01-05T12:17:32Z", "role": "robot", "parts": [{"type": "text", "text": "beep"}]}\n',
-        encoding="utf-8",
+    line = (
+        '{"session": "s", "at": "2026-01-05T12:17:31Z", "role": "%s", "parts": [{"type": "text", "text": "hello"}]}\n'
     )
+    file.write_text(line % "user" + line % "robot", encoding="utf-8")
     with pytest.raises(optchat.ImportRejected, match="robot") as caught:
         kept.import_file(file)
     assert caught.value.line == 2
@@ -173,7 +172,7 @@ def test_an_unknown_role(kept: optchat.Memory, tmp_path: Path) -> None:
         kept.session("s", create=False)
 
 
-def test_a_part_in_the_wrong_mouth(kept: optchat.Memory) -> None:
+def test_a_part_in_the_wrong_mouth() -> None:
     for role, part in (
         ("user", optchat.ToolCallPart("c", "f", "{}")),
         ("tool", optchat.TextPart("x")),
@@ -198,7 +197,10 @@ def test_a_result_without_a_call(kept: optchat.Memory) -> None:
 
 def test_a_result_without_a_call_in_the_hosts_own_list(kept: optchat.Memory) -> None:
     """The host's own objects are sent as they are or not at all."""
-    request, orphan = {"role": "user", "content": "go"}, {"role": "tool", "tool_call_id": "nobody asked", "content": "x"}
+    request, orphan = (
+        {"role": "user", "content": "go"},
+        {"role": "tool", "tool_call_id": "nobody asked", "content": "x"},
+    )
     turn = kept.session("odd", adapter=WIRE).turn(request)
     turn.observe([request, orphan])
     for active in (None, [request, orphan]):
@@ -213,7 +215,9 @@ def test_a_call_id_used_again_in_a_later_turn(kept: optchat.Memory) -> None:
     pairs: list[tuple[str, str]] = []
     for number in range(3):
         with session.turn(f"go {number}") as turn:
-            refs = turn.tool_call("call_1", "read", f'{{"n": {number}}}') + turn.tool_result("call_1", f"contents {number}")
+            refs = turn.tool_call("call_1", "read", f'{{"n": {number}}}') + turn.tool_result(
+                "call_1", f"contents {number}"
+            )
             assert turn.pending == ()
             turn.assistant("done")
             pairs.append((refs[0], refs[1]))
@@ -236,7 +240,9 @@ def test_a_duplicate_key_with_other_content(kept: optchat.Memory) -> None:
 
 
 # ---- what is asked for -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("span", ["0+3", "1+2", "0+0", "0+6", "2+4", "00+1", "0+01", "-1+1", "0+1.0", "0 + 1", "0+1 ", ""])
+@pytest.mark.parametrize(
+    "span", ["0+3", "1+2", "0+0", "0+6", "2+4", "00+1", "0+01", "-1+1", "0+1.0", "0 + 1", "0+1 ", ""]
+)
 def test_a_ref_that_is_none(kept: optchat.Memory, span: str) -> None:
     ident = kept.session("before").id
     for ref in (f"pub:{span}", f"session:{ident}:0:{span}"):
@@ -245,7 +251,9 @@ def test_a_ref_that_is_none(kept: optchat.Memory, span: str) -> None:
                 read(ref)
 
 
-@pytest.mark.parametrize("ref", ["session", "session:x", "pub:1099511627775+1", "pub:0+1\n", "p\x00", "\ud800", "x" * 10_000])
+@pytest.mark.parametrize(
+    "ref", ["session", "session:x", "pub:1099511627775+1", "pub:0+1\n", "p\x00", "\ud800", "x" * 10_000]
+)
 def test_text_that_is_no_ref(kept: optchat.Memory, ref: str) -> None:
     with pytest.raises(optchat.MalformedRef) as caught:
         kept.zoom(ref)
@@ -312,11 +320,13 @@ def test_a_search_that_cannot_be(kept: optchat.Memory, query: str, options: dict
         kept.search(query, **options)  # type: ignore[arg-type]  # the point
 
 
-@pytest.mark.parametrize("query", ['"', 'NEAR("a" b)', "a AND NOT b*", "col:x ^y", "'; DROP TABLE record; --", "\x00", "( ) -", "\ud800"])
+@pytest.mark.parametrize(
+    "query", ['"', 'NEAR("a" b)', "a AND NOT b*", "col:x ^y", "'; DROP TABLE record; --", "\x00", "( ) -", "\ud800"]
+)
 def test_a_query_is_never_a_syntax(kept: optchat.Memory, query: str) -> None:
     for order in ("best", "newest"):
         try:
-            kept.search(query, order=order)  # type: ignore[arg-type]  # both literals
+            kept.search(query, order=order)
         except optchat.BadArgument as error:
             assert "word" in str(error), "only for having no word to look for"
 
@@ -337,7 +347,7 @@ def test_somebody_elses_database(tmp_path: Path) -> None:
     before = path.read_bytes()
     for mode in ("rwc", "rw", "ro"):
         with pytest.raises(optchat.NotOurFile, match=r"browser\.db"):
-            optchat.open(path, scope="s", mode=mode)  # type: ignore[arg-type]  # the literals
+            optchat.open(path, scope="s", mode=mode)
     assert path.read_bytes() == before
 
 

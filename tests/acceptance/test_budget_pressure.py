@@ -42,7 +42,7 @@ TOKENIZERS: list[optchat.Tokenizer] = [Bytes(), Words(), optchat.tokenizer_for()
 
 
 def fill(memory: optchat.Memory, others: int = 12, own: int = 8) -> None:
-    texts = ["the queue keeps messages", "队列会保存消息。", "\U0001f980\U0001f9ea\u0301 <tag> & \"quote\"", "x" * 300]
+    texts = ["the queue keeps messages", "队列会保存消息。", '\U0001f980\U0001f9ea\u0301 <tag> & "quote"', "x" * 300]
     for number in range(others):
         with memory.session(f"other-{number % 3}").turn(f"question {number}: {texts[number % 4]}") as turn:
             turn.assistant(f"answer {number}: " + texts[(number + 1) % 4] * 2)
@@ -155,7 +155,7 @@ def test_a_growing_transcript_takes_from_memory(memory: optchat.Memory) -> None:
                 turn.tool_result(f"c{number}", "y" * 500)
         assert len(seen) > 5
         assert seen == sorted(seen, reverse=True)
-        assert turn.messages[-1].parts[0] == optchat.ToolResultPart("c%d" % (len(seen) - 1), (optchat.TextPart("y" * 500),))
+        assert turn.messages[-1].parts[0] == optchat.ToolResultPart(f"c{len(seen) - 1}", (optchat.TextPart("y" * 500),))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.7])
@@ -173,7 +173,9 @@ def test_under_pressure_memory_is_shared_out_as_the_policy_says(open_memory: Ope
 
 def test_what_one_side_does_not_need_the_other_has(memory: optchat.Memory) -> None:
     fill(memory, others=60, own=1)
-    whole = memory.session("b").preview(optchat.Budget(10_000_000, 0, reserve=0, tokenizer=Bytes())).receipt.tokens.blocks
+    whole = (
+        memory.session("b").preview(optchat.Budget(10_000_000, 0, reserve=0, tokenizer=Bytes())).receipt.tokens.blocks
+    )
     tight = memory.session("b").preview(optchat.Budget(sum(whole.values()) - 500, 0, reserve=0, tokenizer=Bytes()))
     assert tight.receipt.tokens.blocks["session"] == whole["session"]
     assert tight.receipt.tokens.blocks["shared"] > 0.7 * whole["shared"]

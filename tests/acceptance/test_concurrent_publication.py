@@ -61,10 +61,22 @@ def test_every_read_of_the_turn_agrees(memory: optchat.Memory) -> None:
     publish(memory, "the first thing")
     turn = memory.session("b").turn("go on")
     budget = optchat.Budget(32_000, 1_000)
-    before: list[Any] = [turn.view(), turn.sessions(), turn.search("thing"), turn.date("pub:0+1"), turn.context(budget).blocks]
+    before: list[Any] = [
+        turn.view(),
+        turn.sessions(),
+        turn.search("thing"),
+        turn.date("pub:0+1"),
+        turn.context(budget).blocks,
+    ]
     for number in range(5):
         publish(memory, f"another thing {number}")
-    assert [turn.view(), turn.sessions(), turn.search("thing"), turn.date("pub:0+1"), turn.context(budget).blocks] == before
+    assert [
+        turn.view(),
+        turn.sessions(),
+        turn.search("thing"),
+        turn.date("pub:0+1"),
+        turn.context(budget).blocks,
+    ] == before
     for ref in ("pub:1+1", "pub:0+2", "pub:4+2"):
         for read in (turn.zoom, turn.date, turn.source):
             with pytest.raises(optchat.UnknownRef):

@@ -61,7 +61,7 @@ def test_as_proposal_is_foreign_evidence(memory: optchat.Memory, b: optchat.Sess
     assert "historical evidence from other conversations" in messages[0]["content"]
 
 
-def test_bs_own_history_is_bs_alone(memory: optchat.Memory, b: optchat.Session[Any]) -> None:
+def test_bs_own_history_is_bs_alone(b: optchat.Session[Any]) -> None:
     messages = do_that(b)
     own = block(messages, "session_memory").splitlines()
     assert own[0] == f'<session_memory session="{b.id}" generation="0" through="2">'

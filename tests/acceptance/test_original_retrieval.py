@@ -24,7 +24,13 @@ def told(memory: optchat.Memory) -> dict[str, bytes]:
             refs += turn.report("scout", f"found {number}")
             refs += turn.assistant(f"answer {number}: " + "because. " * 200)
             first = session.turns().items[-1].ref
-        texts = [f"question {number}?", '{"path": "x"}', LONG, f"found {number}", f"answer {number}: " + "because. " * 200]
+        texts = [
+            f"question {number}?",
+            '{"path": "x"}',
+            LONG,
+            f"found {number}",
+            f"answer {number}: " + "because. " * 200,
+        ]
         said |= {ref: text.encode("utf-8", "surrogatepass") for ref, text in zip((first, *refs), texts, strict=True)}
     assert memory.settle().ready
     return said
@@ -62,7 +68,8 @@ def test_a_foreign_turn_reaches_the_same(memory: optchat.Memory, told: dict[str,
         assert walk(pinned, "pub:0+4") == told
 
 
-def test_each_step_names_where_it_leads(memory: optchat.Memory, told: dict[str, bytes]) -> None:
+@pytest.mark.usefixtures("told")
+def test_each_step_names_where_it_leads(memory: optchat.Memory) -> None:
     a = memory.session("a")
     parent = memory.zoom("pub:0+4")
     assert (parent.kind, [line.ref for line in parent.lines]) == ("node", ["pub:0+2", "pub:2+2"])
@@ -86,8 +93,9 @@ def test_each_step_names_where_it_leads(memory: optchat.Memory, told: dict[str, 
     assert record.turn.ref == f"session:{a.id}:0:5+1"
 
 
+@pytest.mark.usefixtures("told")
 @pytest.mark.parametrize("depth", [2, 3, 4])
-def test_depth_is_as_many_single_steps(memory: optchat.Memory, told: dict[str, bytes], depth: int) -> None:
+def test_depth_is_as_many_single_steps(memory: optchat.Memory, depth: int) -> None:
     a = memory.session("a")
     for ref in ("pub:0+4", f"session:{a.id}:0:0+8"):
         wanted = [ref]
@@ -101,7 +109,8 @@ def test_depth_is_as_many_single_steps(memory: optchat.Memory, told: dict[str, b
         assert [line.ref for line in memory.zoom(ref, depth=depth).lines] == wanted
 
 
-def test_the_source_is_the_part_that_was_given(memory: optchat.Memory, told: dict[str, bytes]) -> None:
+@pytest.mark.usefixtures("told")
+def test_the_source_is_the_part_that_was_given(memory: optchat.Memory) -> None:
     a = memory.session("a")
     source = memory.source(f"session:{a.id}:0:2+1")
     content = (optchat.TextPart(LONG), optchat.BlobPart("image/png", data=PNG))
@@ -130,4 +139,6 @@ def test_by_the_memory_tools_alone(open_memory: Open, told: dict[str, bytes]) ->
                 if cursor is None:
                     break
     # What is shown to a model is text: the one lone surrogate is shown as U+FFFD. The bytes are in the tests above.
-    assert found == {ref: data.decode("utf-8", "surrogatepass").replace("\ud800", "\ufffd") for ref, data in told.items()}
+    assert found == {
+        ref: data.decode("utf-8", "surrogatepass").replace("\ud800", "\ufffd") for ref, data in told.items()
+    }

@@ -1,5 +1,5 @@
 """
-Real sessions, whole: what was imported is there to the byte, from whatever view it is reached, and fits what was charged.
+Real sessions, whole: what was imported is there to the byte from whatever view it is reached, and is charged as it is.
 
 The file is read here by its own description, apart from the code that imports it.
 """

@@ -6,6 +6,7 @@ Not only does it fail: the error and its text are those of a ref that nobody eve
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,19 +79,19 @@ def failure(read: Callable[[], object]) -> tuple[type[BaseException], str]:
 @pytest.mark.parametrize("name", READS)
 def test_a_guessed_ref_answers_as_an_absent_one(scopes: Scopes, reader: optchat.Reader, name: str) -> None:
     for ref in scopes.refs:
-        kind, text = failure(lambda ref=ref: READS[name](reader, ref))  # type: ignore[misc]  # a default binds the loop's
+        kind, text = failure(partial(READS[name], reader, ref))
         absent = ref.replace(scopes.secret_id, ABSENT)
         assert kind is optchat.UnknownRef
-        assert (kind, text.replace(scopes.secret_id, ABSENT)) == failure(lambda ref=absent: READS[name](reader, ref))  # type: ignore[misc]  # the same
+        assert (kind, text.replace(scopes.secret_id, ABSENT)) == failure(partial(READS[name], reader, absent))
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_publication_number_means_this_scopes_own(scopes: Scopes, reader: optchat.Reader, name: str) -> None:
+def test_a_publication_number_means_this_scopes_own(reader: optchat.Reader, name: str) -> None:
     """``pub:1+1`` exists there; here it is as absent as one that exists nowhere."""
     for ref, absent in (("pub:1+1", "pub:9+1"), ("pub:0+4", "pub:8+4"), ("pub:2+2", "pub:8+2")):
-        kind, text = failure(lambda ref=ref: READS[name](reader, ref))  # type: ignore[misc]  # as above
+        kind, text = failure(partial(READS[name], reader, ref))
         assert kind is optchat.UnknownRef
-        assert (kind, text.replace(ref, absent)) == failure(lambda ref=absent: READS[name](reader, ref))  # type: ignore[misc]  # the same
+        assert (kind, text.replace(ref, absent)) == failure(partial(READS[name], reader, absent))
     assert SECRET not in str(reader.zoom("pub:0+1"))
 
 
@@ -101,10 +102,11 @@ def test_a_guessed_session_answers_as_an_absent_one(scopes: Scopes, reader: optc
     assert (kind, text.replace(scopes.secret_id, ABSENT)) == failure(lambda: ABOUT_SESSIONS[name](reader, ABSENT))
 
 
-def test_no_listing_names_it(scopes: Scopes, reader: optchat.Reader) -> None:
+def test_no_listing_names_it(reader: optchat.Reader) -> None:
     assert [info.key for info in reader.sessions()] == ["mine"]
-    for order in ("best", "newest"):
-        page = reader.search("launch code heliotrope", order=order)  # type: ignore[arg-type]  # both literals
+    orders: tuple[optchat.Order, ...] = ("best", "newest")
+    for order in orders:
+        page = reader.search("launch code heliotrope", order=order)
         assert SECRET not in str(page.hits)
         assert not any(page.words.values()) or isinstance(reader, optchat.Turn)  # a turn's own request has the words
     assert SECRET not in reader.view().text
@@ -195,8 +197,8 @@ def test_of_an_isolated_session_others_see_nothing(memory: optchat.Memory) -> No
     with memory.session("b").turn("and?") as turn:
         ref = f"session:{hermit.id}:0:0+1"
         for read in READS.values():
-            kind, text = failure(lambda read=read: read(turn, ref))  # type: ignore[misc]  # a default binds the loop's
-            wanted = failure(lambda read=read: read(turn, ref.replace(hermit.id, ABSENT)))  # type: ignore[misc]  # the same
+            kind, text = failure(partial(read, turn, ref))
+            wanted = failure(partial(read, turn, ref.replace(hermit.id, ABSENT)))
             assert (kind, text.replace(hermit.id, ABSENT)) == wanted
         assert turn.search("launch code").hits == ()
         assert [info.key for info in turn.sessions()] == ["b"]

@@ -1,7 +1,6 @@
 """§ 16: foreign search results and excerpts cannot include publications after the pinned boundary; nor can counts."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ def publish(memory: optchat.Memory, key: str, text: str) -> None:
 
 
 @pytest.fixture
-def turn(memory: optchat.Memory) -> Iterator[optchat.Turn[optchat.HostMessage]]:
+def turn(memory: optchat.Memory) -> optchat.Turn[optchat.HostMessage]:
     """B's turn, pinned between the old publications and the new ones."""
     for number in range(12):
         publish(memory, "a", f"old walrus number {number}")
@@ -32,7 +31,7 @@ def turn(memory: optchat.Memory) -> Iterator[optchat.Turn[optchat.HostMessage]]:
     unpublished.assistant("walrus zebrafish")
     memory.settle()
     assert every_answer(turn) == before
-    yield turn
+    return turn
 
 
 def every_answer(turn: optchat.Turn[Any]) -> list[Any]:
@@ -82,7 +81,9 @@ def test_a_page_begun_before_goes_on_as_if_nothing_had_come(memory: optchat.Memo
     assert rest.cursor is None
     second = turns[0].search("walrus", limit=5, cursor=firsts[0].cursor)
     publish(memory, "a", "walrus walrus walrus")
-    assert [hit.ref for hit in turns[1].search("walrus", limit=5, cursor=firsts[1].cursor)] == [hit.ref for hit in second]
+    assert [hit.ref for hit in turns[1].search("walrus", limit=5, cursor=firsts[1].cursor)] == [
+        hit.ref for hit in second
+    ]
 
 
 def test_a_tools_answer_is_the_same_again(memory: optchat.Memory) -> None:

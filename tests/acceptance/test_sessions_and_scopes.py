@@ -1,5 +1,6 @@
 """Opening, sessions and scopes: what is made, what is found again, and what contradicts the file."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,22 +24,22 @@ def test_what_is_absent_is_not_made(open_memory: Open, path: Path, mode: str) ->
         there.scoped("absent")
 
 
-def test_read_only_writes_nothing(open_memory: Open, path: Path) -> None:
+def test_read_only_writes_nothing(open_memory: Open) -> None:
     writer = open_memory()
     with writer.session("s").turn("hello") as turn:
         turn.assistant("hi")
     memory = open_memory(mode="ro")
     version = writer._house.store.data_version()
     session = memory.session("s")
-    writes = [
+    writes: list[Callable[[], object]] = [
         lambda: session.turn("more"),
         lambda: session.note("more"),
         lambda: session.report("r", "more"),
-        lambda: session.resume(),
+        session.resume,
         lambda: memory.session("new"),
         lambda: memory.session("s", title="new"),
-        lambda: memory.settle(),
-        lambda: memory.retry_failed(),
+        memory.settle,
+        memory.retry_failed,
         lambda: memory.link_project("a", "b"),
         lambda: memory.import_file(__file__),
         lambda: memory.verify(repair=True),
@@ -114,9 +115,10 @@ def test_create_false_makes_none(memory: optchat.Memory) -> None:
 
 @pytest.mark.parametrize("key", ["", "x" * 501, "a\nb", "\ud800", None])
 def test_a_key_is_a_name(memory: optchat.Memory, key: str) -> None:
-    for options in ({"key": key}, {"key": "k", "host": key}):
-        with pytest.raises(optchat.BadArgument, match="printable"):
-            memory.session(**options)
+    with pytest.raises(optchat.BadArgument, match="key is 1 to 500 printable"):
+        memory.session(key)
+    with pytest.raises(optchat.BadArgument, match="host is 1 to 500 printable"):
+        memory.session("k", host=key)
 
 
 def test_what_changes_is_in_info(memory: optchat.Memory) -> None:
@@ -149,9 +151,10 @@ def test_an_isolated_session_stays_one(memory: optchat.Memory) -> None:
 
 def test_pages_of_sessions_and_turns(memory: optchat.Memory) -> None:
     for number in range(7):
-        session = memory.session(f"s{number}")
-        for count in range(number):
-            session.turn(f"turn {count}").end("completed")
+        memory.session(f"s{number}")
+    session = memory.session("s6")
+    for count in range(6):
+        session.turn(f"turn {count}").end("completed")
     keys: list[str] = []
     page = memory.sessions(limit=3)
     while True:

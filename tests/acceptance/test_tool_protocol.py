@@ -51,7 +51,9 @@ def test_results_in_any_order(memory: optchat.Memory) -> None:
     for call_id in ("c3", "c1", "c2"):
         turn.tool_result(call_id, call_id)
     messages = sent(turn)
-    assert {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"} == {c: c for c in ("c1", "c2", "c3")}
+    assert {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"} == {
+        c: c for c in ("c1", "c2", "c3")
+    }
 
 
 def test_what_comes_between_goes_behind(memory: optchat.Memory) -> None:
@@ -80,7 +82,11 @@ def test_a_call_without_its_result_is_not_sent(memory: optchat.Memory) -> None:
     "active",
     [
         [says(None, call("c1", "f"))],
-        [says(None, call("c1", "f")), {"role": "user", "content": "hm"}, {"role": "tool", "tool_call_id": "c1", "content": ""}],
+        [
+            says(None, call("c1", "f")),
+            {"role": "user", "content": "hm"},
+            {"role": "tool", "tool_call_id": "c1", "content": ""},
+        ],
         [{"role": "tool", "tool_call_id": "c1", "content": "x"}],
         [says(None, call("c1", "f")), {"role": "tool", "tool_call_id": "c2", "content": "x"}],
         [says(None, call("c1", "f"))] + [{"role": "tool", "tool_call_id": "c1", "content": "x"}] * 2,
@@ -96,7 +102,10 @@ def test_a_list_that_does_not_pair_is_refused(memory: optchat.Memory, active: li
 
 
 def test_the_list_is_sent_by_identity(memory: optchat.Memory) -> None:
-    history: list[Message] = [{"role": "user", "content": "go"}, says("", call("c1", "f")) | {"reasoning_content": "hm"}]
+    history: list[Message] = [
+        {"role": "user", "content": "go"},
+        says("", call("c1", "f")) | {"reasoning_content": "hm"},
+    ]
     history.append({"role": "tool", "tool_call_id": "c1", "content": "x"})
     turn = memory.session("s", adapter=WIRE).turn(history[0])
     context = turn.context(WINDOW, active=history)
@@ -119,9 +128,9 @@ def test_resumed_elsewhere_it_is_rebuilt(open_memory: Open, memory: optchat.Memo
     assert other.messages == held
     other.tool_result("c2", "denied by the user", is_error=True)
     context = other.context(WINDOW)
-    check_paired(context.messages)  # type: ignore[arg-type]  # the wire's messages are plain dicts
+    check_paired(context.messages)
     assert context.receipt.active_source == "rebuilt"
-    assert roles(context.messages) == "uatt"  # type: ignore[arg-type]  # the same
+    assert roles(context.messages) == "uatt"
     assert "error: denied" in str(context.messages[-1])
 
 

@@ -2,13 +2,14 @@
 
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Failed, Peer
+from tests.acceptance.peer import Peer
 from tests.acceptance.scripted import WIRE, call, says
 
 BUDGET = optchat.Budget(32_000, 1_000)
@@ -72,7 +73,7 @@ def test_an_explicit_end_is_taken_as_given(memory: optchat.Memory) -> None:
 
 
 def test_with_does_not_hide_the_callers_error(open_memory: Open) -> None:
-    """The end could not be written, since the handle is closed; the error to see is the caller's, with that beside it."""
+    """The end could not be written, since the handle is closed: that is told beside the caller's error, not for it."""
     memory = open_memory()
     with pytest.raises(ValueError, match="mine") as caught, memory.session("s").turn("go"):
         memory.close()
@@ -84,7 +85,7 @@ def test_with_does_not_hide_the_callers_error(open_memory: Open) -> None:
 def test_into_an_ended_turn_nothing_goes(memory: optchat.Memory) -> None:
     with memory.session("s").turn("go") as turn:
         turn.assistant("done", key="m1")
-    writes = [
+    writes: list[Callable[[], object]] = [
         lambda: turn.user("more"),
         lambda: turn.assistant("more"),
         lambda: turn.tool_call("c1", "f", "{}"),
@@ -105,7 +106,7 @@ def test_into_an_ended_turn_nothing_goes(memory: optchat.Memory) -> None:
     assert turn.search("done").hits, "and reading goes on"
 
 
-def test_staged_text_is_durable_and_never_shown(open_memory: Open, memory: optchat.Memory) -> None:
+def test_staged_text_is_never_shown(memory: optchat.Memory) -> None:
     turn = memory.session("s").turn("go")
     for text in ("the zeb", "the zebra is"):
         turn.stage(optchat.HostMessage.assistant(text, key="m1"))
@@ -174,7 +175,8 @@ def test_a_dead_processs_turn_is_ended_by_the_next(memory: optchat.Memory, peer:
     session = memory.session("s")
     peer.kill()
     session.turn("mine").end("completed")
-    assert [(turn.request, turn.outcome) for turn in session.turns()] == [("theirs", "interrupted"), ("mine", "completed")]
+    ended = [(turn.request, turn.outcome) for turn in session.turns()]
+    assert ended == [("theirs", "interrupted"), ("mine", "completed")]
     assert memory.status().publications == 2
 
 
@@ -300,7 +302,11 @@ def test_without_one_they_are_turns_of_their_own(memory: optchat.Memory) -> None
     session.report("scout", "found it")
     session.report("scout", "found half of it", complete=False)
     infos = list(session.turns())
-    assert [(info.request, info.outcome) for info in infos] == [("", "completed"), ("", "completed"), ("", "interrupted")]
+    assert [(info.request, info.outcome) for info in infos] == [
+        ("", "completed"),
+        ("", "completed"),
+        ("", "interrupted"),
+    ]
     assert memory.status().publications == 3
     assert memory.work("scout").text == "found half of it", "the newest"
     with memory.session("other").turn("what did the scout find?") as turn:

@@ -1,5 +1,5 @@
 """
-A process of test_concurrency.py: turns in a session of its own, notes in one that all share, summaries in the background.
+A process of test_concurrency.py: turns in a session of its own, notes in one that all share, and a worker.
 
     python session_process.py DATABASE KEY TURNS
 
@@ -15,11 +15,16 @@ from optchat.testing import DeterministicSummarizer
 BUDGET = optchat.Budget(window=100_000, output=1_000)
 
 
+def say(what: object) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
 def main(path: str, key: str, turns: int) -> None:
     summarizer = DeterministicSummarizer()
     with optchat.open(path, scope="shared", summarizer=summarizer) as memory:
         session, common = memory.session(key), memory.session("common")
-        print("ready", flush=True)
+        say("ready")
         sys.stdin.readline()
         made: list[str] = []
         notes: list[str] = []
@@ -34,11 +39,11 @@ def main(path: str, key: str, turns: int) -> None:
                 turn.assistant(f"answer {number} of {key}")
             notes.append(common.note(f"note {number} of {key} " + "in full " * 80))
         memory.settle()
-        print(json.dumps({"turns": made, "notes": notes}), flush=True)
+        say({"turns": made, "notes": notes})
         sys.stdin.readline()
         memory.settle()
         asked = len(summarizer.requests)
-    print(json.dumps({"asked": asked}), flush=True)
+    say({"asked": asked})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import pytest
 import optchat
 from optchat.store import forest
 from optchat.testing import DeterministicSummarizer, temporary_memory
-from tests.acceptance.conftest import new_peer  # noqa: F401 - a fixture
 from tests.acceptance.peer import ROOT, Peer
 
 BUDGET = optchat.Budget(window=100_000, output=1_000)
@@ -43,7 +42,8 @@ def numbers(turns: list[optchat.TurnInfo]) -> list[int]:
 
 def start(path: Path, key: str) -> "subprocess.Popen[str]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    command = [sys.executable, "-W", "error", str(Path(__file__).with_name("session_process.py")), str(path), key, str(TURNS)]
+    script = str(Path(__file__).with_name("session_process.py"))
+    command = [sys.executable, "-W", "error", script, str(path), key, str(TURNS)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
 
 
@@ -64,7 +64,7 @@ def test_processes_that_write_and_summarise_at_once_lose_nothing_and_do_nothing_
     path, keys = tmp_path / "memory.db", [f"s{number}" for number in range(PROCESSES)]
     processes = [start(path, key) for key in keys]
     try:
-        assert [line_of(process) for process in processes] == ["ready\n"] * PROCESSES
+        assert [json.loads(line_of(process)) for process in processes] == ["ready"] * PROCESSES
         for process in processes:
             go_on(process)
         did = [json.loads(line_of(process)) for process in processes]
@@ -90,8 +90,8 @@ def test_processes_that_write_and_summarise_at_once_lose_nothing_and_do_nothing_
         for key, order in published.items():
             assert order == sorted(order), f"{key}: publications out of turn order"
         assert sorted(number for order in published.values() for number in order) == list(range(2 * PROCESSES * TURNS))
-        with memory._scope.store.read() as db:  # noqa: SLF001 - how many summaries there are, no public figure says
-            made = forest.recipe_counts(db, memory._scope.pk)  # noqa: SLF001
+        with memory._scope.store.read() as db:
+            made = forest.recipe_counts(db, memory._scope.pk)
         assert asked == sum(count for (kind, _), count in made.items() if kind == "summary"), "a job was worked twice"
 
 
@@ -140,7 +140,7 @@ def test_threads_share_a_memory_and_a_turn() -> None:
 
 
 def test_readers_that_poll_while_another_process_writes_are_never_refused(
-    tmp_path: Path, new_peer: Callable[[], Peer]  # noqa: F811
+    tmp_path: Path, new_peer: Callable[[], Peer]
 ) -> None:
     path = tmp_path / "memory.db"
     peer = new_peer()
@@ -167,13 +167,16 @@ def test_readers_that_poll_while_another_process_writes_are_never_refused(
     readers = [threading.Thread(target=poll, args=(mode,)) for mode in ("ro", "rw")]
     for reader in readers:
         reader.start()
-    code = "for n in range(100):\n with session.turn(f'request {n} ' + 'long ' * (n % 7 * 60)) as t: t.assistant(f'answer {n}')"
-    peer(code)
+    peer(
+        "for n in range(100):\n"
+        "    with session.turn(f'request {n} ' + 'long ' * (n % 7 * 60)) as turn:\n"
+        "        turn.assistant(f'answer {n}')"
+    )
     done.set()
     for reader in readers:
         reader.join()
     assert not errors, errors
-    assert polled["ro"] and polled["rw"]
+    assert set(polled) == {"ro", "rw"}
 
 
 KILLED = {
@@ -193,7 +196,7 @@ KILLED = {
 def test_after_a_kill_the_next_opening_ends_publishes_and_goes_on(
     code: str,
     tmp_path: Path,
-    new_peer: Callable[[], Peer],  # noqa: F811
+    new_peer: Callable[[], Peer],
 ) -> None:
     path = tmp_path / "memory.db"
     peer = new_peer()
@@ -212,7 +215,7 @@ def test_after_a_kill_the_next_opening_ends_publishes_and_goes_on(
         assert memory.verify().ok
 
 
-def test_a_turn_has_one_context_in_every_process(tmp_path: Path, new_peer: Callable[[], Peer]) -> None:  # noqa: F811
+def test_a_turn_has_one_context_in_every_process(tmp_path: Path, new_peer: Callable[[], Peer]) -> None:
     path = tmp_path / "memory.db"
     with optchat.open(path, scope="s", compact="manual") as memory:
         session = memory.session("one")
@@ -220,21 +223,37 @@ def test_a_turn_has_one_context_in_every_process(tmp_path: Path, new_peer: Calla
             session.turn(f"request {number} " + "at length " * (number * 40)).end("completed")
         turn = session.turn("which of these?", turn_id="t")
         here = turn.context(BUDGET, readiness="partial")
+        blocks = "[block.text for block in turn.context(budget, readiness='partial').blocks]"
         memory.session("two").turn("published meanwhile").end("completed")
         memory.settle()  # what was missing has landed, and views have moved
         peer = new_peer()
-        peer("memory = optchat.open(path, scope='s', compact='manual'); session = memory.session('one')", path=str(path))
+        peer("memory = optchat.open(path, scope='s', compact='manual')", path=str(path))
         peer("budget = optchat.Budget(window=100_000, output=1_000)")
-        peer("turn = session.turn('which of these?', turn_id='t')")
-        assert peer("[block.text for block in turn.context(budget, readiness='partial').blocks]") == [block.text for block in here.blocks]
+        peer("turn = memory.session('one').turn('which of these?', turn_id='t')")
+        assert peer(blocks) == [block.text for block in here.blocks]
         peer("memory.close()")
         assert turn.outcome is None
         assert [info.state for info in all_turns(session)][-1] == "open", "another process's handle ended the turn"
         turn.assistant("all of them")
         turn.suspend()
         peer("memory = optchat.open(path, scope='s', compact='manual'); turn = memory.session('one').resume()")
-        assert peer("[block.text for block in turn.context(budget, readiness='partial').blocks]") == [block.text for block in here.blocks]
-        assert peer("[part.text for message in turn.context(budget, readiness='partial').messages[-2:] for part in message.parts]") == [
-            "which of these?",
-            "all of them",
-        ]
+        assert peer(blocks) == [block.text for block in here.blocks]
+        peer("active = turn.context(budget, readiness='partial').messages[-2:]")
+        assert peer("[part.text for message in active for part in message.parts]") == ["which of these?", "all of them"]
+
+
+def test_settling_waits_for_jobs_that_another_process_works(tmp_path: Path, new_peer: Callable[[], Peer]) -> None:
+    path = tmp_path / "memory.db"
+    with optchat.open(path, scope="s", compact="manual") as memory:
+        memory.session("one").turn("at length " * 300).end("completed")
+        peer = new_peer()
+        peer("from optchat.engine import work")
+        peer("memory = optchat.open(path, scope='s', compact='manual')", path=str(path))
+        peer("settings = dict(summarizer='extractive-1', is_default=True, window_tokens=65_536, limit=9)")
+        peer("claimed = work.claim(memory._scope, **settings)")
+        found: list[optchat.Status] = []
+        settling = threading.Thread(target=lambda: found.append(memory.settle()))
+        settling.start()
+        assert peer("work.commit(memory._scope, [work.stand_in(memory._scope, task) for task in claimed.tasks])") == 1
+        settling.join()
+        assert found[0].ready

@@ -1,11 +1,20 @@
-"""The helper that the other store tests lean on finds what it should."""
+"""
+Every statement of hot paths is a SEARCH; and the helper that says so finds what it should.
+
+A scripted scenario runs while every connection's statements are recorded; then SQLite is asked for the plan of each.
+"""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
-from tests.store.plans import assert_searches, recorded, scans
+import optchat
+from optchat.store import search
+from optchat.testing import DeterministicSummarizer
+from tests.store.plans import Statement, assert_searches, recorded, scans
 
 
 @pytest.fixture
@@ -71,3 +80,97 @@ def test_statements_are_recorded_once_with_their_bindings(db: apsw.Connection) -
     ]
     db.execute("SELECT 1")
     assert len(statements) == 1
+
+
+# ---- the library's own statements ------------------------------------------------------------------------------------
+
+BUDGET = optchat.Budget(window=60_000, output=1_000)
+
+# What may be scanned, and why that does not grow with what is said.
+ALLOWED = {
+    "job_leased": "a partial index of the leases: as many as calls run at once",
+    "turn_live": "a partial index of the turns that run",
+    "owner": "a row a process; read only while a context waits for summaries",
+}
+
+
+@pytest.fixture
+def statements() -> Iterator[dict[str, Statement]]:
+    """Every statement of every connection that is opened in the test, each text once."""
+    found: dict[str, Statement] = {}
+
+    def note(_cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
+        found.setdefault(sql, Statement(sql, bindings))
+        return True
+
+    def watch(db: apsw.Connection) -> None:
+        db.exec_trace = note
+
+    apsw.connection_hooks.append(watch)
+    yield found
+    apsw.connection_hooks.remove(watch)
+
+
+def scenario(path: Path, statements: dict[str, Statement]) -> None:
+    """Turns with everything in them, by two sessions; every read; summaries, pages, the index of a large text."""
+    policy = optchat.Policy(view_high_bytes=6_000, view_low_bytes=3_000)
+    summarizer = DeterministicSummarizer()
+    with optchat.open(path, scope="hot", policy=policy, summarizer=summarizer, compact="manual") as memory:
+        statements.clear()  # opening happens once
+        for number in range(12):
+            session = memory.session(f"s{number % 3}", isolated=number % 3 == 2)
+            with session.turn(f"request {number} " + "about the queue " * (number * 13)) as turn:
+                found = turn.call("memory_search", {"query": "queue request"})
+                turn.add(optchat.HostMessage.assistant("", [optchat.ToolCallPart(f"c{number}", "memory_search", "{}")]))
+                turn.tool_result(f"c{number}", found)
+                turn.stage(optchat.HostMessage.assistant("half", key=f"m{number}"))
+                turn.report("build", f"report {number} " + "x" * 5_000)
+                turn.context(BUDGET, readiness="partial")
+                turn.assistant(f"answer {number}", key=f"m{number}")
+            if number == 7:
+                session.turn("large " * 20_000).end("failed")
+            if number % 4 == 3:
+                memory.settle()
+        session.note("a note")
+        held = session.turn("held", turn_id="t")
+        held.suspend()
+        session.resume().observe([optchat.HostMessage.user("held"), optchat.HostMessage.assistant("observed")])
+        reader = memory.session("s0").turn("read")
+        with memory.pin() as pinned:
+            for eyes in (memory, pinned, reader):
+                read_all(eyes, memory)
+        reader.end("completed")
+        memory.settle()
+
+
+def read_all(eyes: Any, memory: optchat.Memory) -> None:
+    eyes.view()
+    eyes.sessions()
+    eyes.work("build")
+    for order in ("best", "newest"):
+        page = eyes.search("queue request", order=order, limit=2)
+        eyes.search("queue request", order=order, limit=2, cursor=page.cursor)
+    session = memory.session("s0").id
+    eyes.search("answer", session=session, kind="assistant")
+    eyes.view(session)
+    for ref in ("pub:0+1", "pub:0+2", f"session:{session}:0:0+1", f"session:{session}:0:0+2"):
+        eyes.zoom(ref)
+        eyes.date(ref)
+    eyes.source(f"session:{session}:0:0+1")
+
+
+def test_every_statement_of_turns_summaries_and_reads_is_a_search(path: Path, statements: dict[str, Statement]) -> None:
+    scenario(path, statements)
+    verbs = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+    ran = [each for each in statements.values() if each.sql.split(maxsplit=1)[0].upper() in verbs]
+    assert len(ran) > 80, "the scenario did too little"
+    db = apsw.Connection(str(path))
+    search._teach_places(db)  # to prepare the statement that ranks
+    bad = [
+        f"{line}: {each}"
+        for each in ran
+        for line in scans(db, each.sql, each.bindings)
+        if not any(name in line for name in ALLOWED)
+    ]
+    db.close()
+    assert not bad, "\n".join(bad)

@@ -36,33 +36,21 @@ class Policy:
     shared_share: float = 0.30
     previous_exchange: bool = True
     previous_exchange_bytes: int = 16_384
-    compactor_view_bytes: int = 32_000
-    since_bytes: int = 16_384
     page_bytes: int = 16_384
-    cache_lifetime_seconds: float = 300.0
     readiness: Readiness = "strict"
     readiness_wait_seconds: float = 20.0
     on_failed: Literal["stand_in", "stop"] = "stand_in"
-    on_invalid: Literal["repin", "fail"] = "repin"
     memory_max_tokens: int | None = None
-    checkpoint_share: float = 0.5
     leaf_window: int = 8
     workers: int = 8
     summary_attempts: int = 5
     job_attempts: int = 5
     lease_seconds: float = 120.0
     lock_wait_seconds: float = 15.0
-    calls_per_hour: int | None = None
-    tokens_per_hour: int | None = None
-    cost_per_hour: float | None = None
-    calls_per_day: int | None = None
-    tokens_per_day: int | None = None
-    cost_per_day: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        for share in ("shared_share", "checkpoint_share"):
-            if not 0.0 <= getattr(self, share) <= 1.0:
-                raise BadArgument(f"Policy.{share} is a share; give it from 0.0 to 1.0")
+        if not 0.0 <= self.shared_share <= 1.0:
+            raise BadArgument("Policy.shared_share is a share; give it from 0.0 to 1.0")
         for name in ("page_bytes", "leaf_window", "workers", "summary_attempts", "job_attempts"):
             if getattr(self, name) < 1:
                 raise BadArgument(f"Policy.{name} must be at least 1; leave it out for the default")

@@ -77,12 +77,19 @@ def project(
         offer(parent)
     if total <= target:
         return Projection(tuple(lines.values()), total, True)
-    cheapest, total = _cheapest(spans, cost)
-    return Projection(cheapest, total, total <= target)
+    least = cheapest(spans, cost)
+    return Projection(least.spans, least.cost, least.cost <= target)
 
 
-def _cheapest(spans: Sequence[Span], cost: Callable[[Span], int | None]) -> tuple[tuple[Span, ...], int]:
-    """The cheapest cover of lines and their durable ancestors; of equals the finer one."""
+def cheapest(spans: Sequence[Span], cost: Callable[[Span], int | None]) -> Projection:
+    """
+    The cheapest cover of lines and their durable ancestors; of equals the finer one.
+
+    What :func:`project` answers for a target that nothing meets, without trying.
+
+    Raises:
+        IntegrityError: a given line is not durable.
+    """
     stack: list[tuple[Span, int, list[Span]]] = []  # whole subtrees: root, least cost, and the cover that costs it
     for span in spans:
         stack.append((span, _durable(span, cost), [span]))
@@ -91,7 +98,7 @@ def _cheapest(spans: Sequence[Span], cost: Callable[[Span], int | None]) -> tupl
             root, total, cover = left_root.parent, left_cost + right_cost, left + right
             whole = cost(root)
             stack.append((root, total, cover) if whole is None or whole >= total else (root, whole, [root]))
-    return tuple(span for _, _, cover in stack for span in cover), sum(total for _, total, _ in stack)
+    return Projection(tuple(span for _, _, cover in stack for span in cover), sum(total for _, total, _ in stack), True)
 
 
 def _durable(span: Span, size: Callable[[Span], int | None]) -> int:

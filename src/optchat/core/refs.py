@@ -59,11 +59,11 @@ class Span:
 
     @property
     def parent(self) -> Span:
-        return Span.at(self.level + 1, self.index >> 1)
+        return Span(self.start & -2 * self.count, 2 * self.count)
 
     @property
     def sibling(self) -> Span:
-        return Span.at(self.level, self.index ^ 1)
+        return Span(self.start ^ self.count, self.count)
 
     @property
     def children(self) -> tuple[Span, Span]:

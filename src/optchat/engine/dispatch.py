@@ -27,7 +27,7 @@ from optchat.store import ledger, payloads, registry, scopes, turns as stored
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
-from optchat.store.turns import TurnRow
+from optchat.store.turns import DispatchState, TurnRow
 
 M = TypeVar("M")
 
@@ -48,7 +48,41 @@ def open_row(db: Connection, turn_pk: int) -> TurnRow:
     return row
 
 
-def held_rendering(
+def dispatchable(db: Connection, turn_pk: int) -> DispatchState:
+    """
+    Whether the turn still runs and its pin still holds: the first thing that each model call reads.
+
+    Raises:
+        TurnEnded: it does not, or never pinned anything.
+        SnapshotInvalid: something was removed since it pinned.
+    """
+    state = stored.dispatch_state(db, turn_pk)
+    if state is None:
+        raise IntegrityError("the turn is no longer stored; begin a new one")
+    if state.outcome is not None:
+        raise TurnEnded(f"the turn has ended as {state.outcome}; begin a new one", outcome=state.outcome)
+    if state.pinned_epoch is None:
+        raise TurnEnded("the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed")
+    if state.epoch != state.pinned_epoch:
+        raise_invalid()
+    return state
+
+
+def repeated(
+    state: DispatchState,
+    held: Held[M] | None,
+    budget: Budget,
+    tokenizer: Tokenizer,
+    active_tokens: int,
+    readiness: Readiness,
+) -> Held[M] | None:
+    """The rendering in memory, if it still is the turn's newest, fits this call, and covers what is wanted."""
+    if held is None or held.tokenizer != tokenizer.name or held.rendered.step != state.step:
+        return None
+    return held if fits(held, available_memory(budget, active_tokens), readiness) else None
+
+
+def make_rendering(
     scope: Scope,
     turn_pk: int,
     session: SessionRow,
@@ -57,38 +91,15 @@ def held_rendering(
     tokenizer: Tokenizer,
     active_tokens: int,
     readiness: Readiness,
-    held: Held[M] | None,
 ) -> Held[M]:
     """
-    The turn's memory for one call: as it was rendered, or rendered now and written down.
-
-    The first thing read is whether the turn still runs and its pin still holds; then, that no other process has written
-    a further step.
+    The turn's memory for one call: as it was written down, or rendered now and written down.
 
     Raises:
         TurnEnded, SnapshotInvalid, SummariesPending, CoverTooLarge, ContextTooLarge: as ``Turn.context``.
     """
-    available = available_memory(budget, active_tokens)
     with scope.store.read() as db:
-        state = stored.dispatch_state(db, turn_pk)
-        if state is None:
-            raise IntegrityError("the turn is no longer stored; begin a new one")
-        if state.outcome is not None:
-            raise TurnEnded(f"the turn has ended as {state.outcome}; begin a new one", outcome=state.outcome)
-        if state.pinned_epoch is None:
-            raise TurnEnded(
-                "the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed"
-            )
-        if state.epoch != state.pinned_epoch:
-            raise_invalid()
-        step = -1 if state.step is None else state.step
-        if (
-            held is not None
-            and held.tokenizer == tokenizer.name
-            and held.rendered.step == step
-            and fits(held, available, readiness)
-        ):
-            return held
+        dispatchable(db, turn_pk)
         descriptor = stored.load_descriptor(db, turn_pk)
         assert descriptor is not None, "its epoch was read a moment ago"
         moment = scopes.find_moment(db, scope.pk, descriptor.clock)
@@ -115,7 +126,7 @@ def held_rendering(
         kept = stored.load_rendering(db, turn_pk)
     if kept is not None and kept.memory_sha256 != row.memory_sha256:
         # Another process rendered this step first, with more or fewer leaves landed: its bytes are the turn's.
-        return held_rendering(scope, turn_pk, session, adapter, budget, tokenizer, active_tokens, readiness, None)
+        return make_rendering(scope, turn_pk, session, adapter, budget, tokenizer, active_tokens, readiness)
     return Held(rendered, tokenizer.name)
 
 

@@ -23,7 +23,7 @@ from optchat.core.context import Context, ContextReceipt, ShownLine
 from optchat.core.errors import ContextTooLarge, CoverTooLarge, IntegrityError, SummariesPending
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, MemoryBlock, Tokenizer
-from optchat.core.projection import project
+from optchat.core.projection import cheapest, project
 from optchat.core.refs import Span, completed_by, publication_ref, session_ref
 from optchat.core.render import outcome_label, publication_label
 from optchat.core.snapshots import Snapshot
@@ -60,6 +60,15 @@ class Rendered(Generic[M]):
     missing: tuple[str, ...]
     left_out: tuple[str, ...]
     why: str
+    sizes: tuple[int, ...]  # the bytes of each block's text
+
+
+@define
+class Seen:
+    """What the sides of one view have loaded and counted: choosing a projection and making its text are two sides."""
+
+    nodes: dict[Span, Node] = field(factory=dict[Span, Node])
+    costs: dict[Span, int] = field(factory=dict[Span, int])
 
 
 @define
@@ -73,24 +82,27 @@ class Side:
     clock: int
     tokenizer: Tokenizer
     show: Callable[[Span, Node | None], ShownLine]
+    seen: Seen
     missing: frozenset[Span] = frozenset()
-    _nodes: dict[Span, Node] = field(factory=dict[Span, Node])
     _complete: bool = False
 
     def load(self, spans: Iterable[Span]) -> None:
-        wanted = [span for span in spans if span not in self._nodes and span not in self.missing]
+        wanted = [span for span in spans if span not in self.seen.nodes and span not in self.missing]
         if wanted:
-            self._nodes |= self.tree.nodes(self.db, wanted, self.clock)
+            self.seen.nodes |= self.tree.nodes(self.db, wanted, self.clock)
 
     def line(self, span: Span) -> ShownLine:
-        node = self._nodes.get(span)
+        node = self.seen.nodes.get(span)
         if node is None and span not in self.missing:
             raise IntegrityError(f"line {span} of a view has no node; run verify(repair=True), which makes views anew")
         return self.show(span, node)
 
     def cost(self, span: Span) -> int | None:
         """The tokens of a line; None where there is no such node."""
-        node = self._nodes.get(span)
+        count = self.seen.costs.get(span)
+        if count is not None:  # a projection asks for each line several times
+            return count
+        node = self.seen.nodes.get(span)
         if node is None:
             return self.tokenizer.count(self.show(span, None).rendered) if span in self.missing else None
         key = (self.tokenizer.name, self.tree.key(span), node.revision)
@@ -98,6 +110,7 @@ class Side:
         if count is None:
             count = self.tokenizer.count(self.show(span, node).rendered)
             self.scope.caches.tokens.put(key, count)
+        self.seen.costs[span] = count
         return count
 
     def total(self, spans: Sequence[Span]) -> int:
@@ -110,11 +123,19 @@ class Side:
         full = self.total(self.spans)
         if full <= target:
             return self.spans, full
+        self._load_ancestors()
+        projection = project(self.spans, self.cost, target)
+        return projection.spans, projection.cost
+
+    def least(self) -> int:
+        """The tokens of the cheapest cover that there is."""
+        self._load_ancestors()
+        return cheapest(self.spans, self.cost).cost
+
+    def _load_ancestors(self) -> None:
         if not self._complete:
             self.load(ancestors_within(self.spans))
             self._complete = True
-        projection = project(self.spans, self.cost, target)
-        return projection.spans, projection.cost
 
 
 @frozen
@@ -207,6 +228,8 @@ class _Maker(Generic[M]):
     snapshot_label: str
     _previous: list[Previous] | None = None
     _sessions: dict[int, PublicationName] = field(factory=dict[int, PublicationName])
+    _own: Seen = field(factory=Seen)
+    _shared: Seen = field(factory=Seen)
 
     # ---- own view ----------------------------------------------------------------------------------------------------
 
@@ -252,7 +275,7 @@ class _Maker(Generic[M]):
                 return ShownLine(str(span), canonical, "missing", assembly.MISSING_TEXT)
             return ShownLine(str(span), canonical, "", node.text)
 
-        return Side(self.scope, self.db, self.tree, spans, self.descriptor.clock, self.tokenizer, show, missing)
+        return Side(self.scope, self.db, self.tree, spans, self.descriptor.clock, self.tokenizer, show, self._own, missing)
 
     def shared_side(self, spans: tuple[Span, ...]) -> Side:
         self._name_publications(spans)
@@ -267,7 +290,8 @@ class _Maker(Generic[M]):
                 label = publication_label(name.session_id, name.outcome)
             return ShownLine(ref, ref, label, node.text)
 
-        return Side(self.scope, self.db, shared_tree(self.scope), spans, self.descriptor.clock, self.tokenizer, show)
+        tree = shared_tree(self.scope)
+        return Side(self.scope, self.db, tree, spans, self.descriptor.clock, self.tokenizer, show, self._shared)
 
     def _name_publications(self, spans: Sequence[Span]) -> None:
         numbers = [span.start for span in spans if span.count == 1 and span.start not in self._sessions]
@@ -353,8 +377,8 @@ class _Maker(Generic[M]):
         previous_full = self._choose_previous(max(0, free))[1]
         share = self.descriptor.settings["shared_share"]
         given = allot(max(0, free), share, shared_full, own_full + previous_full)
-        shared_least = shared.fit(0)[1] if shared_full > given.shared else 0
-        own_least = own.fit(0)[1] if own_full + previous_full > given.own else 0
+        shared_least = shared.least() if shared_full > given.shared else 0
+        own_least = own.least() if own_full + previous_full > given.own else 0
         # A side that cannot get down to its part takes what it needs from the other, down to the other's own least.
         shared_target = max(given.shared, shared_least)
         if own_least + shared_target > free:
@@ -435,6 +459,7 @@ class _Maker(Generic[M]):
             ),
             left_out=tuple(left_out),
             why=why,
+            sizes=tuple(len(each.text.encode()) for each in blocks),
         )
 
     def _blocks(

@@ -469,7 +469,7 @@ def open_with(
 
 def open_again(memory: Memory) -> Memory:
     """Another handle on a memory's file and scope, for tests: the same settings, and jobs worked only when told to."""
-    house = memory._house  # noqa: SLF001 - one façade
+    house = memory._house  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - one façade
     return open_with(
         memory.path,
         scope=memory.scope,

@@ -79,7 +79,7 @@ def take(adapter: HostAdapter[M], message: M | HostMessage, key: str | None = No
 class _Built(Generic[M]):
     """An active transcript that was put together, and what it was put together from."""
 
-    extent: tuple[int, int]
+    last_record: int | None
     handed: int
     natives: list[M]
     source: Literal["held", "rebuilt"]
@@ -187,25 +187,19 @@ class Turn(Reader, Generic[M]):
             TurnEnded: the turn has its outcome.
         """
         tokenizer = budget.tokenizer or self._house.tokenizer
+        with self._scope.store.read() as db:
+            state = dispatch.dispatchable(db, self._pk)
         with self._lock:
-            natives, source = self._active(active)
+            natives, source = self._active(active, state.last_record)
             active_tokens = self._count(natives, tokenizer, held=active is None)
         started = self._house.clock.monotonic()
         most = self._scope.policy.readiness_wait_seconds if wait_seconds is None else wait_seconds
         wanted = readiness or self._scope.policy.readiness
-        held: dispatch.Held[M] | None = None
+        held = dispatch.repeated(state, self._rendered, budget, tokenizer, active_tokens, wanted)
         while held is None:
             try:
-                held = dispatch.held_rendering(
-                    self._scope,
-                    self._pk,
-                    self._session,
-                    self._adapter,
-                    budget,
-                    tokenizer,
-                    active_tokens,
-                    wanted,
-                    self._rendered,
+                held = dispatch.make_rendering(
+                    self._scope, self._pk, self._session, self._adapter, budget, tokenizer, active_tokens, wanted
                 )
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
@@ -237,19 +231,26 @@ class Turn(Reader, Generic[M]):
         with self._scope.store.read() as db:
             return any(self._scope.store.owner_alive(db, owner) for owner in scopes.working_owners(db))
 
-    def _active(self, active: Sequence[M] | None) -> tuple[list[M], Literal["passed", "held", "rebuilt"]]:
+    def _active(
+        self, active: Sequence[M] | None, last_record: int | None
+    ) -> tuple[list[M], Literal["passed", "held", "rebuilt"]]:
         if active is None:
-            return self._held()
+            return self._held(last_record)
         natives = list(active)
         check_pairs([message for native in natives for message in self._adapter.decode(native)])
         return natives, "passed"
 
-    def _held(self) -> tuple[list[M], Literal["held", "rebuilt"]]:
-        """The natives that this process was handed; what it was not, rebuilt from what is sealed."""
+    def _held(self, last_record: int | None) -> tuple[list[M], Literal["held", "rebuilt"]]:
+        """
+        The natives that this process was handed; what it was not, rebuilt from what is sealed.
+
+        Args:
+            last_record: of the turn, as read before: what is sealed since may be in the answer, and is looked for again.
+        """
+        built = self._built
+        if built is not None and built.last_record == last_record and built.handed == len(self._natives):
+            return list(built.natives), built.source
         with self._scope.store.read() as db:
-            extent = stored.extent(db, self._pk)
-            if self._built is not None and self._built.extent == extent and self._built.handed == len(self._natives):
-                return list(self._built.natives), self._built.source
             recall = answering.recaller(self._scope, self._tokenizer)
             sealed = dispatch.sealed_messages(db, self._pk, recall, without=frozenset(self._natives))
         entries: dict[int, Entry[M]] = {
@@ -269,7 +270,7 @@ class Turn(Reader, Generic[M]):
             )
         else:
             natives = [native for entry in arrange(ordered) for native in entry.natives]
-        self._built = _Built(extent, len(self._natives), natives, "held" if self._natives else "rebuilt")
+        self._built = _Built(last_record, len(self._natives), natives, "held" if self._natives else "rebuilt")
         return list(natives), self._built.source
 
     def _count(self, natives: Sequence[M], tokenizer: Tokenizer, *, held: bool) -> int:
@@ -517,8 +518,8 @@ def _repeated(before: dispatch.Held[M] | None, now: Rendered[M]) -> int:
     if before is None:
         return 0
     total = 0
-    for old, new in zip(before.rendered.blocks, now.blocks, strict=False):
+    for old, new, size in zip(before.rendered.blocks, now.blocks, now.sizes, strict=False):
         if old.text != new.text:
             break
-        total += len(new.text.encode())
+        total += size
     return total

@@ -15,6 +15,7 @@ from attrs import frozen
 
 from optchat.core.publications import TurnState
 from optchat.core.terms import Outcome
+from optchat.core.refs import KEY_BITS
 from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
 
 
@@ -216,12 +217,6 @@ def mark_published(db: Connection, turn_pk: int, publication_key: int) -> None:
     )
 
 
-def extent(db: Connection, turn_pk: int) -> tuple[int, int]:
-    """(highest message ordinal, number of records) of a turn: it moves with everything that is sealed."""
-    row = one_row(db, "SELECT max(message), count(*) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
-    return (-1, 0) if row is None or row[0] is None else (row[0], row[1])
-
-
 def last_message_ordinal(db: Connection, turn_pk: int) -> int:
     """The highest message ordinal that is sealed in a turn, or -1."""
     value = one_value(db, "SELECT max(message) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
@@ -358,17 +353,22 @@ class DispatchState:
     epoch: int
     pinned_epoch: int | None
     step: int | None
+    last_record: int | None
 
 
 def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
-    """In one statement: whether a turn still runs, whether its pin holds, and its newest rendering step."""
+    """
+    In one statement: whether a turn still runs, whether its pin holds, its newest rendering step, and the last record
+    of its segment, which moves with everything that is sealed while it is open.
+    """
     row = one_row(
         db,
         "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk"
-        " = turn.turn_pk)"
+        " = turn.turn_pk), (SELECT max(record_key) FROM record WHERE record_key >= segment_pk << :bits"
+        " AND record_key < (segment_pk + 1) << :bits)"
         " FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
         " LEFT JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk WHERE turn.turn_pk = :turn",
-        {"turn": turn_pk},
+        {"turn": turn_pk, "bits": KEY_BITS},
     )
     return None if row is None else DispatchState(*row)
 

@@ -1,0 +1,203 @@
+"""What embedders test with, tested."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import find, given, strategies as st
+
+import optchat
+from optchat.testing import DeterministicSummarizer, ManualClock, Step, play, strategies, temporary_memory
+from tests.property.worlds import FEW, text_of
+
+pytestmark = pytest.mark.usefixtures("fast_files")
+
+LONG = "note " * 400  # fits no node: its leaf needs a summary
+SAID = optchat.HostMessage.user("note")
+
+
+# ---- the clock -------------------------------------------------------------------------------------------------------
+
+
+def test_time_stands_still_until_it_is_told_to_go_on() -> None:
+    clock = ManualClock()
+    before, then = clock.monotonic(), clock.now()
+    assert (clock.monotonic(), clock.now()) == (before, then)
+    clock.advance(90.5)
+    assert (clock.monotonic() - before, clock.now() - then) == (90.5, timedelta(seconds=90.5))
+    assert then.utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_time_goes_forward_only(seconds: float) -> None:
+    with pytest.raises(optchat.BadArgument, match="forward"):
+        ManualClock().advance(seconds)
+
+
+def test_recorded_times_are_the_clocks() -> None:
+    clock = ManualClock()
+    with temporary_memory(clock=clock) as memory:
+        with memory.session("a").turn("note") as turn:
+            clock.advance(60)
+            turn.assistant("done")
+        (info,) = memory.session("a").turns()
+        assert info.ended_at == clock.now() == info.started_at + timedelta(seconds=60)
+
+
+def test_another_attempt_waits_for_the_clock() -> None:
+    clock, answers = ManualClock(), iter([ConnectionError("down"), None])
+    summarizer = DeterministicSummarizer(fail=lambda _: next(answers))
+    with temporary_memory(clock=clock, summarizer=summarizer) as memory:
+        memory.session("a").note(LONG)
+        assert memory.settle().pending > 0
+        assert len(summarizer.requests) == 1
+        clock.advance(3600)
+        assert memory.settle().pending == 0
+
+
+# ---- memories --------------------------------------------------------------------------------------------------------
+
+
+def test_a_temporary_memory_makes_summaries_when_told_to_and_leaves_nothing() -> None:
+    with temporary_memory(scope="mine") as memory:
+        folder = memory.path.parent
+        memory.session("a").note(LONG)
+        assert (memory.scope, memory.status().publications) == ("mine", 0)
+        memory.settle()
+        assert memory.status().publications == 1
+    assert not folder.exists()
+    with pytest.raises(optchat.OptchatError):
+        memory.status()
+
+
+def test_a_failing_test_leaves_nothing_either() -> None:
+    folder = Path()
+    schedule = (Step("begin", "test", "a", SAID), Step("reopen", "test", "a"))
+
+    def fails() -> None:
+        nonlocal folder
+        with temporary_memory() as memory:
+            folder = memory.path.parent
+            for step, _turn in play(memory, schedule):
+                assert step.action != "reopen", "as a test would fail, with two handles open"
+
+    with pytest.raises(AssertionError):
+        fails()
+    assert not folder.exists()
+
+
+def test_only_strategies_need_hypothesis() -> None:
+    script = """
+import sys
+sys.modules["hypothesis"] = sys.modules["pytest"] = None
+import optchat.testing
+with optchat.testing.temporary_memory() as memory:
+    memory.session("a").note("note")
+try:
+    from optchat.testing import strategies
+except ModuleNotFoundError as error:
+    sys.exit("optchat[testing]" not in str(error))
+sys.exit(2)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+
+def test_a_reopened_file_goes_on_with_the_same_turn() -> None:
+    schedule = (
+        Step("begin", "test", "a", SAID),
+        Step("begin", "test-1", "a", SAID),
+        Step("suspend", "test-1", "a"),
+        Step("reopen", "test", "a"),
+        Step("add", "test", "a", optchat.HostMessage.assistant("note")),
+        Step("reopen", "test", "a"),
+        Step("end", "test", "a", outcome="failed"),
+        Step("resume", "test-1", "a"),
+    )
+    with temporary_memory() as memory:
+        played = list(play(memory, schedule))
+        turns = [turn.id for step, turn in played if turn is not None and step.scope == "test"]
+        assert len(set(turns)) == 1
+        (info,) = memory.session("a").turns()
+        assert (info.id, info.outcome, memory.status().records) == (turns[0], "failed", 2)
+        (other,) = memory.scoped("test-1").session("a").turns()
+        assert other.state == "suspended", "the handle that played the end is closed, and suspends what is in progress"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step("add", "test", "a", SAID),
+        Step("end", "test", "a", outcome="failed"),
+        Step("begin", "test", "a"),
+        Step("fork", "test", "a"),
+    ],
+    ids=lambda step: step.action,
+)
+def test_a_step_that_cannot_be_is_refused(step: Step) -> None:
+    with temporary_memory() as memory, pytest.raises(optchat.BadArgument):
+        list(play(memory, [step]))
+
+
+def test_every_action_that_is_built_is_drawn() -> None:
+    for action in ("begin", "add", "suspend", "resume", "end", "settle", "reopen"):
+        assert find(strategies.schedules(), lambda schedule: any(step.action == action for step in schedule))
+
+
+def test_late_results_and_interruptions_are_drawn() -> None:
+    def late(schedule: tuple[Step, ...]) -> bool:
+        calls: set[tuple[str, str]] = set()
+        for step in schedule:
+            if step.action in ("begin", "end"):
+                calls.clear()
+            for part in step.message.parts if step.message is not None else ():
+                if isinstance(part, optchat.ToolCallPart):
+                    calls.add((step.session, part.call_id))
+                elif isinstance(part, optchat.ToolResultPart) and (step.session, part.call_id) not in calls:
+                    return True
+        return False
+
+    assert find(strategies.schedules(sessions=1), late)
+
+
+@FEW
+@given(strategies.schedules(sessions=2, scopes=2, max_steps=12), st.booleans())
+def test_schedules_are_valid_and_stay_within_what_was_asked(schedule: tuple[Step, ...], clocked: bool) -> None:
+    assert len(schedule) <= 12
+    assert {step.scope for step in schedule} <= {"test", "test-1"}
+    assert {step.session for step in schedule} <= {"session-0", "session-1"}
+    for step in schedule:
+        for part in step.message.parts if step.message is not None else ():
+            assert "note" in text_of(part) or not text_of(part)
+    with temporary_memory(clock=ManualClock() if clocked else None) as memory:
+        assert [step for step, _turn in play(memory, schedule)] == list(schedule)
+
+
+@pytest.mark.parametrize("arguments", [{"sessions": 0}, {"scopes": 0}, {"max_steps": -1}], ids=str)
+def test_schedules_of_nobody_are_refused(arguments: dict[str, int]) -> None:
+    with pytest.raises(optchat.BadArgument):
+        strategies.schedules(**arguments)
+
+
+@FEW
+@given(st.lists(strategies.host_messages(), min_size=1, max_size=4))
+def test_messages_can_be_sealed_and_come_back(messages: list[optchat.HostMessage]) -> None:
+    with temporary_memory() as memory, memory.session("a").turn("please") as turn:
+        for message in messages:
+            fresh = [
+                part for part in message.parts if not isinstance(part, (optchat.ToolCallPart, optchat.ToolResultPart))
+            ]
+            if len(fresh) == len(message.parts):  # call ids come again, and with other content
+                assert [turn.source(ref).part for ref in turn.add(message)] == list(message.parts)
+
+
+@given(strategies.host_messages(hostile=False))
+def test_plain_messages_are_plain(message: optchat.HostMessage) -> None:
+    assert all(text_of(part).isascii() and "<" not in text_of(part) for part in message.parts)
