@@ -120,7 +120,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure, and print the tables of docs/benchmarks.md."""
+    """Measure, and print the table of docs/benchmarks.md; `nox -s bench -- --write` writes it there."""
     session.install(f".[{EXTRAS}]")
     session.run("python", "-m", "benchmarks", *session.posargs)
 

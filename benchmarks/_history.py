@@ -1,8 +1,8 @@
 """
 Long histories for the benchmarks, made of real text and always the same.
 
-The text is that of the sessions beside the project (../shared/data), else of this project's own files. What is made of it
-is imported as any transcript is, and summarised by the summarizer for tests, which is instant: so the file is what a
+The text is that of the sessions beside the project (../shared/data), else of this project's own files. What is made of
+it is imported as any transcript is, and summarised by the summarizer for tests, which is instant: so the file is what a
 project of that size would have, and only the making of it is quick.
 """
 
@@ -85,7 +85,7 @@ def grow(memory: optchat.Memory, start: int, records: int) -> int:
     while records > 0:
         count = min(TURNS_A_SESSION, -(-records // RECORDS_A_TURN))
         session = memory.session(session_key(number))
-        import_turns(memory._scope, session._row, tuple(turns(count, number, lines)))  # noqa: SLF001 - in one transaction
+        import_turns(memory._scope, session._row, tuple(turns(count, number, lines)))
         records -= count * RECORDS_A_TURN
         number += 1
     memory.settle()

@@ -2,8 +2,9 @@
 What one durable append costs, against the cheapest thing that a disk can promise.
 
 In turns, in one run: 4 KiB written over a file and ``fdatasync``; a short message sealed by ``turn.assistant``, one
-transaction each. A disk has good and bad seconds, 0.2 ms and 4 ms a flush within one minute here, so only ratios of such
-pairs mean something; the table tells the pairs of good seconds from all. Then 100 messages in one ``turn.add``.
+transaction each. A disk has good and bad seconds, 0.2 ms and 4 ms a flush within one minute here, so only ratios of
+such pairs mean something; the table tells the pairs of good seconds from all. Between them, 100 messages in one
+``turn.add``.
 
 The last row is the same append without a disk, where the machine has a folder in memory: the processor's part of it.
 
@@ -26,7 +27,7 @@ PAGE = b"\x5a" * 4096
 PAGES = 1024
 GOOD_US = 1000.0  # a flush below it found the disk idle
 BATCH = 100
-MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - measured in, not trusted
+MEMORY_FOLDER = Path("/dev/shm")
 
 
 def raw_file(folder: Path) -> int:
@@ -71,7 +72,9 @@ def figures(folder: Path, rounds: int) -> list[Figure]:
     raw, ours = p50(pair[0] for pair in found), p50(pair[1] for pair in found)
     rows = [
         Figure("raw 4 KiB overwrite + fdatasync, p50", f"{raw:,.0f} µs"),
-        Figure("one sealed message, p50 / p95", f"{ours:,.0f} / {percentile((pair[1] for pair in found), 0.95):,.0f} µs"),
+        Figure(
+            "one sealed message, p50 / p95", f"{ours:,.0f} / {percentile((pair[1] for pair in found), 0.95):,.0f} µs"
+        ),
         at_most("sealed message / raw write, p50 of all rounds", ours / raw, 2.0, "x"),
     ]
     good = [pair for pair in found if pair[0] < GOOD_US]

@@ -6,7 +6,7 @@ fails if they ever differ. The naive scan is § 15's first implementation in thi
 out, every pair of lines looked at for every merge. "Tuned" is the same scan over packed integers, with a running total:
 the most that could be had without queues. Ratios of one run mean something; microseconds are this machine's.
 
-Run: ``python benchmarks/frontier.py [--json] [--leaves 3000 30000]``
+Run: ``python -m benchmarks.frontier [--json] [--leaves 3000 30000]``
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter_ns
 
 from attrs import asdict, frozen
 
+from benchmarks._table import Figure, at_least, at_most
 from optchat.core.projection import project
 from optchat.core.refs import Span, completed_by
 from optchat.core.render import line_size
@@ -194,6 +195,19 @@ def measure_projection(frontier: Frontier, target: int) -> float:
         project(spans, frontier.size, target)
         times.append(perf_counter_ns() - began)
     return round(statistics.median(times) / 1e6, 2)
+
+
+def figures(leaves: Sequence[int] = (3_000, 30_000)) -> list[Figure]:
+    """What the issue asks of the frontier: cheaper than a scan, and no dearer in a long life."""
+    found: list[Figure] = []
+    for leaf_bytes in (512, 120):
+        rows = [measure(count, leaf_bytes) for count in leaves]
+        for row in rows:
+            what = f"frontier append, leaves of at most {leaf_bytes} B, {row.leaves:,} of them: naive scan / ours"
+            found.append(at_least(what, row.naive_over_frontier, 10, "x", f" ({row.frontier_mean_us:.0f} µs)"))
+        what = f"the same, mean of {rows[-1].leaves:,} / mean of {rows[0].leaves:,}"
+        found.append(at_most(what, rows[-1].frontier_mean_us / rows[0].frontier_mean_us, 1.5, "x"))
+    return found
 
 
 def main() -> None:

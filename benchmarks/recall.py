@@ -2,9 +2,9 @@
 Does search find what a developer asks for in a later session?
 
 Imports the real sessions beside the project (../shared/data), summarises and publishes them, asks each question as it
-stands under a pin, best first, and says how much of its evidence the first 1, 5, 10 and 20 hits name, by kind of question,
-over those that have an answer. A hit counts where it is a part of the evidence's message; with two pieces of evidence each
-counts half; a summary of the evidence does not count.
+stands under a pin, best first, and says how much of its evidence the first 1, 5, 10 and 20 hits name, by kind of
+question, over those that have an answer. A hit counts where it is a part of the evidence's message; with two pieces of
+evidence each counts half; a summary of the evidence does not count.
 
     python -m benchmarks.recall [--misses]
 """
@@ -54,30 +54,32 @@ def figures(*, misses: bool = False) -> list[Figure]:
     said = messages()
     found: dict[str, list[list[float]]] = defaultdict(list)
     times: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        with optchat.open(Path(folder) / "recall.db", scope="recall", compact="manual") as memory:
-            memory.import_file(SESSIONS)
-            memory.settle()
-            keys = {session.id: session.key for session in memory.sessions(limit=200)}
-            with memory.pin() as reader:
-                for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines():
-                    question = json.loads(line)
-                    evidence = {(item["session"], item["message"]) for item in question["evidence"]}
-                    if not evidence:
-                        continue
-                    before = perf_counter()
-                    page = reader.search(question["question"], limit=20)
-                    times.append((perf_counter() - before) * 1e3)
-                    hits: list[tuple[str, int]] = []
-                    for hit in page:
-                        span = parse_ref(hit.ref).span
-                        key = keys.get(hit.session_id or "")
-                        hits.append((key, said[key][span.start]) if key is not None and span.count == 1 else ("", -1))
-                    row = evidence_found(hits, evidence)
-                    found[question["kind"]].append(row)
-                    found["all"].append(row)
-                    if misses and row[-1] < 1:
-                        print(f"{question['id']} {row[-1]:.1f} {question['question']}")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        optchat.open(Path(folder) / "recall.db", scope="recall", compact="manual") as memory,
+    ):
+        memory.import_file(SESSIONS)
+        memory.settle()
+        keys = {session.id: session.key for session in memory.sessions(limit=200)}
+        with memory.pin() as reader:
+            for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines():
+                question = json.loads(line)
+                evidence = {(item["session"], item["message"]) for item in question["evidence"]}
+                if not evidence:
+                    continue
+                before = perf_counter()
+                page = reader.search(question["question"], limit=20)
+                times.append((perf_counter() - before) * 1e3)
+                hits: list[tuple[str, int]] = []
+                for hit in page:
+                    span = parse_ref(hit.ref).span
+                    key = keys.get(hit.session_id or "")
+                    hits.append((key, said[key][span.start]) if key is not None and span.count == 1 else ("", -1))
+                row = evidence_found(hits, evidence)
+                found[question["kind"]].append(row)
+                found["all"].append(row)
+                if misses and row[-1] < 1:
+                    print(f"{question['id']} {row[-1]:.1f} {question['question']}")
     rows: list[Figure] = []
     at = ", ".join(map(str, FIRST))
     for kind, shares in sorted(found.items(), key=lambda item: item[0] == "all"):
@@ -94,7 +96,9 @@ def figures(*, misses: bool = False) -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--misses", action="store_true", help="name the questions whose evidence is not in the first 20")
+    parser.add_argument(
+        "--misses", action="store_true", help="name the questions whose evidence is not in the first 20"
+    )
     show(figures(misses=parser.parse_args().misses))
 
 

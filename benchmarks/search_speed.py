@@ -5,7 +5,7 @@ Fills one database with records made of real text (the sessions beside the proje
 published turns of many sessions; pins at nine tenths of them, and searches rare, common and two-word queries in both
 orders, as a new session sees it, and once as the owner. Prints milliseconds at the 50th and 95th percentile.
 
-    python benchmarks/search_speed.py [--records 200000]
+    python -m benchmarks.search_speed [--records 200000]
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks._corpus import Corpus, connect
-
 from optchat.core.searching import STOP_WORDS
 from optchat.core.words import words_of
 from optchat.engine.searching import search

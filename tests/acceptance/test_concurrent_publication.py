@@ -112,22 +112,24 @@ def test_pending_says_what_is_on_its_way(memory: optchat.Memory) -> None:
 
 
 def test_a_late_summary_moves_nothing_that_was_rendered(memory: optchat.Memory) -> None:
-    """Own leaves that were not there when the turn first asked are missing in its bytes until it ends, and say so."""
+    """What a partial view lacked, it lacks until the turn ends; who asks for a strict one gets it once it is there."""
     b = memory.session("b")
     with b.turn("long") as turn:
         turn.assistant("because. " * 1000)
     budget = optchat.Budget(32_000, 1_000)
     with b.turn("go on") as turn:
+        partial = turn.context(budget, readiness="partial")
+        assert 'missing="1+1"' in next(each.text for each in partial.blocks if each.kind == "session")
+        assert partial.receipt.missing == (f"session:{b.id}:0:1+1",)
         with pytest.raises(optchat.SummariesPending) as caught:
             turn.context(budget)
         assert caught.value.missing == (f"session:{b.id}:0:1+1",)
-        partial = turn.context(budget, readiness="partial")
-        own = next(each.text for each in partial.blocks if each.kind == "session")
-        assert 'missing="1+1"' in own
-        assert partial.receipt.missing == (f"session:{b.id}:0:1+1",)
         memory.settle()
-        assert turn.context(budget).blocks == partial.blocks
-        assert turn.zoom("1+1").text is not None, "and it can be reached all the same"
+        assert turn.context(budget, readiness="partial").blocks == partial.blocks
+        strict = turn.context(budget)
+        assert strict.receipt.missing == ()
+        assert turn.context(budget, readiness="partial").blocks == strict.blocks
+        assert strict.blocks[1] == partial.blocks[1], "of other sessions it shows the same"
 
 
 def test_what_a_pin_sees_never_moves(open_memory: Open, memory: optchat.Memory) -> None:

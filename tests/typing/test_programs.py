@@ -21,9 +21,9 @@ HERE = Path(__file__).parent
 USAGE = ROOT.parent / "shared" / "reference" / "usage"
 
 
-def without_fallback(text: str) -> str:
+def without_ceilings(text: str) -> str:
     assert "fallback" not in (optchat.open.__kwdefaults__ or {}), "part 2 is here: check ij_plug.py whole"
-    return text.replace("fallback=First(), ", "")
+    return text.replace("fallback=First(), ", "").replace("calls_per_hour=500, cost_per_day=2.0", "")
 
 
 def without_contract(text: str) -> str:
@@ -41,7 +41,7 @@ def without_anthropic(text: str) -> str:
 PROGRAMS: dict[str, Callable[[str], str]] = {
     "a_openai_sync.py": str,
     "e_property.py": str,
-    "ij_plug.py": without_fallback,
+    "ij_plug.py": without_ceilings,
     "d_toy_host.py": without_contract,
 }
 NEGATIVE = "neg_expected_errors.py"

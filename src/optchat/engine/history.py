@@ -93,8 +93,7 @@ def _as_turn(
     has_request: bool,
 ) -> int:
     times = [message.at for message in history.messages if message.at is not None]
-    started = microseconds(times[0]) if times else None
-    turn = requestless_turn(landing, session, turn_id, started, has_request)
+    turn = requestless_turn(landing, session, turn_id, times[0] if times else None, has_request)
     ingest.seal(landing, turn, session.session_id, session.generation, parts)
     end_in(landing, turn, history.outcome, None, microseconds(times[-1]) if times else None)
     return len(parts)

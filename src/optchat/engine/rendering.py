@@ -12,7 +12,7 @@ request no longer fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Generic, Literal, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -23,7 +23,6 @@ from optchat.core.context import Context, ContextReceipt, ShownLine
 from optchat.core.errors import ContextTooLarge, CoverTooLarge, IntegrityError, SummariesPending
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, MemoryBlock, Tokenizer
-from optchat.core.projection import cheapest, project
 from optchat.core.refs import Span, completed_by, publication_ref, session_ref
 from optchat.core.render import outcome_label, publication_label
 from optchat.core.snapshots import Snapshot
@@ -31,9 +30,10 @@ from optchat.core.terms import BlockKind, TokenUse
 from optchat.core.tree import Node
 from optchat.core.views import FrontierState, levels_of, plan_appends, spans_of
 from optchat.engine.handle import Scope
-from optchat.engine.landing import ancestors_within, restore_frontier
+from optchat.engine.landing import restore_frontier
 from optchat.engine.naming import PublicationName, load_failures, publication_names
-from optchat.engine.trees import SessionTree, Tree, durable_cover, shared_tree
+from optchat.engine.sides import Seen, Side
+from optchat.engine.trees import SessionTree, durable_cover, shared_tree
 from optchat.store import ledger, payloads, queue
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
@@ -42,7 +42,7 @@ from optchat.store.turns import DescriptorRow, RenderingRow
 
 M = TypeVar("M")
 
-_TRIES = 8  # each takes the measured overshoot off the budget; framing that defeats eight of them defeats any number
+_TRIES = 8  # each charges what the last one counted short; a host's framing that defeats eight defeats any number
 
 
 @frozen
@@ -61,81 +61,6 @@ class Rendered(Generic[M]):
     left_out: tuple[str, ...]
     why: str
     sizes: tuple[int, ...]  # the bytes of each block's text
-
-
-@define
-class Seen:
-    """What the sides of one view have loaded and counted: choosing a projection and making its text are two sides."""
-
-    nodes: dict[Span, Node] = field(factory=dict[Span, Node])
-    costs: dict[Span, int] = field(factory=dict[Span, int])
-
-
-@define
-class Side:
-    """One view while its projection is chosen: nodes load once, tokens are counted once a node."""
-
-    scope: Scope
-    db: Connection
-    tree: Tree
-    spans: tuple[Span, ...]
-    clock: int
-    tokenizer: Tokenizer
-    show: Callable[[Span, Node | None], ShownLine]
-    seen: Seen
-    missing: frozenset[Span] = frozenset()
-    _complete: bool = False
-
-    def load(self, spans: Iterable[Span]) -> None:
-        wanted = [span for span in spans if span not in self.seen.nodes and span not in self.missing]
-        if wanted:
-            self.seen.nodes |= self.tree.nodes(self.db, wanted, self.clock)
-
-    def line(self, span: Span) -> ShownLine:
-        node = self.seen.nodes.get(span)
-        if node is None and span not in self.missing:
-            raise IntegrityError(f"line {span} of a view has no node; run verify(repair=True), which makes views anew")
-        return self.show(span, node)
-
-    def cost(self, span: Span) -> int | None:
-        """The tokens of a line; None where there is no such node."""
-        count = self.seen.costs.get(span)
-        if count is not None:  # a projection asks for each line several times
-            return count
-        node = self.seen.nodes.get(span)
-        if node is None:
-            return self.tokenizer.count(self.show(span, None).rendered) if span in self.missing else None
-        key = (self.tokenizer.name, self.tree.key(span), node.revision)
-        count = self.scope.caches.tokens.get(key)
-        if count is None:
-            count = self.tokenizer.count(self.show(span, node).rendered)
-            self.scope.caches.tokens.put(key, count)
-        self.seen.costs[span] = count
-        return count
-
-    def total(self, spans: Sequence[Span]) -> int:
-        self.load(spans)
-        costs = [self.cost(span) for span in spans]
-        return sum(cost for cost in costs if cost is not None)
-
-    def fit(self, target: int) -> tuple[tuple[Span, ...], int]:
-        """The view as it is if it fits, else coarser: the smallest there is if not even that fits."""
-        full = self.total(self.spans)
-        if full <= target:
-            return self.spans, full
-        self._load_ancestors()
-        projection = project(self.spans, self.cost, target)
-        return projection.spans, projection.cost
-
-    def least(self) -> int:
-        """The tokens of the cheapest cover that there is."""
-        self._load_ancestors()
-        return cheapest(self.spans, self.cost).cost
-
-    def _load_ancestors(self) -> None:
-        if not self._complete:
-            self.load(ancestors_within(self.spans))
-            self._complete = True
 
 
 @frozen
@@ -204,11 +129,16 @@ def render(
     step = 0 if written is None else written.step + 1
     room = available
     for _ in range(_TRIES):
-        row = maker.choose(step, own, missing, shared, room, available)
+        row, counted = maker.choose(step, own, missing, shared, room, available)
         made = maker.rendered(row, why)
         if made.tokens <= available:
             return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks))
-        room -= max(1, made.tokens - available)
+        # A block can count more than its lines one by one, and its head names what it shows: that is charged from here
+        # on. The way down ends at the coarsest cover: what a smaller window holds is never too much for this one.
+        lower = max(min(room - 1, available - (made.tokens - counted)), maker.least_room(own, missing, shared))
+        if lower == room:
+            break
+        room = lower
     raise CoverTooLarge(
         f"the host's framing keeps memory above its {available} tokens; use a larger window",
         since=moment_of(scope.now()),
@@ -275,7 +205,9 @@ class _Maker(Generic[M]):
                 return ShownLine(str(span), canonical, "missing", assembly.MISSING_TEXT)
             return ShownLine(str(span), canonical, "", node.text)
 
-        return Side(self.scope, self.db, self.tree, spans, self.descriptor.clock, self.tokenizer, show, self._own, missing)
+        return Side(
+            self.scope, self.db, self.tree, spans, self.descriptor.clock, self.tokenizer, show, self._own, missing
+        )
 
     def shared_side(self, spans: tuple[Span, ...]) -> Side:
         self._name_publications(spans)
@@ -368,8 +300,8 @@ class _Maker(Generic[M]):
         shared_spans: tuple[Span, ...],
         room: int,
         available: int,
-    ) -> RenderingRow:
-        """Divide a room of tokens between both views and the previous exchange."""
+    ) -> tuple[RenderingRow, int]:
+        """Divide a room of tokens between both views and the previous exchange; with the tokens counted for them."""
         own, shared = self.own_side(own_spans, missing), self.shared_side(shared_spans)
         frame = self.frame_tokens()
         free = room - frame
@@ -396,9 +328,9 @@ class _Maker(Generic[M]):
         ways, used = self._choose_previous(
             max(0, min(own_target - own_least, max(own_target - own_full, own_target // 2)))
         )
-        chosen_own, _ = own.fit(own_target - used)
-        chosen_shared, _ = shared.fit(shared_target)
-        return RenderingRow(
+        chosen_own, own_tokens = own.fit(own_target - used)
+        chosen_shared, shared_tokens = shared.fit(shared_target)
+        row = RenderingRow(
             turn_pk=self.descriptor.turn_pk,
             step=step,
             shared_levels=levels_of(chosen_shared),
@@ -409,6 +341,11 @@ class _Maker(Generic[M]):
             memory_sha256=b"",
             at=self.scope.now(),
         )
+        return row, frame + own_tokens + shared_tokens + used
+
+    def least_room(self, own_spans: tuple[Span, ...], missing: frozenset[Span], shared_spans: tuple[Span, ...]) -> int:
+        """What the coarsest covers take, their lines counted one by one."""
+        return self.frame_tokens() + self.own_side(own_spans, missing).least() + self.shared_side(shared_spans).least()
 
     def frame_tokens(self) -> int:
         """What the blocks cost before their first line, as the host frames them."""

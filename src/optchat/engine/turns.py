@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from attrs import evolve, frozen
@@ -353,9 +354,7 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
             if not same or (now_open is not None and turns.last_message_ordinal(db, now_open.turn_pk) + 1 != ordinal):
                 continue  # a turn began, ended or grew meanwhile: it decides where this belongs
             landing = Landing(scope, db, scope.now())
-            turn = now_open or requestless_turn(
-                landing, current, own_id, microseconds(message.at) if message.at else None
-            )
+            turn = now_open or requestless_turn(landing, current, own_id, message.at)
             refs = ingest.seal(landing, turn, current.session_id, current.generation, prepared).refs
             if now_open is None:
                 end_in(landing, turn, outcome, None)
@@ -365,7 +364,7 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
 
 
 def requestless_turn(
-    landing: Landing, session: SessionRow, turn_id: str, at: int | None, has_request: bool = False
+    landing: Landing, session: SessionRow, turn_id: str, at: datetime | None, has_request: bool = False
 ) -> TurnRow:
     """
     Insert a turn that no model call belongs to: a note, a late report, an imported turn.
@@ -390,8 +389,8 @@ def requestless_turn(
         has_request=has_request,
         start_seq=registry.segment_length(db, session.segment_pk, chain.own.base_length),
         owner_pk=scope.store.owner_pk,
-        at=landing.at if at is None else at,
-        utc_offset=0,
+        at=landing.at if at is None else microseconds(at),
+        utc_offset=0 if at is None else utc_offset_seconds(at),
         worktree=session.worktree,
         commit_id=session.commit_id,
     )

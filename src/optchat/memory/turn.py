@@ -245,7 +245,7 @@ class Turn(Reader, Generic[M]):
         The natives that this process was handed; what it was not, rebuilt from what is sealed.
 
         Args:
-            last_record: of the turn, as read before: what is sealed since may be in the answer, and is looked for again.
+            last_record: of the turn, as read before: what is sealed since may be in the answer, and is looked for anew.
         """
         built = self._built
         if built is not None and built.last_record == last_record and built.handed == len(self._natives):

@@ -14,8 +14,8 @@ from typing import Any
 from attrs import frozen
 
 from optchat.core.publications import TurnState
-from optchat.core.terms import Outcome
 from optchat.core.refs import KEY_BITS
+from optchat.core.terms import Outcome
 from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
 
 
