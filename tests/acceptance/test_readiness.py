@@ -4,6 +4,7 @@ Readiness (§ 6, § 10): what is shown while summaries are missing, and what bec
 No test waits for time to pass: failures come from a script, and clocks are moved by hand.
 """
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -111,10 +112,15 @@ def test_another_processs_worker_is_waited_for(memory: optchat.Memory, peer: Pee
 
 def test_waiting_ends(open_memory: Open) -> None:
     """A worker that is stuck in its model: the error says how long was waited."""
-    memory = open_memory(compact="background", summarizer=DeterministicSummarizer(fail=always))
+    gate = threading.Event()
+    stuck = optchat.summarizer("stuck-1", window_tokens=32_000)(lambda _request: str(gate.wait()))
+    memory = open_memory(compact="background", summarizer=stuck)
     turn = long_turn(memory).turn("And now?")
-    with pytest.raises(optchat.SummariesPending) as caught:
-        turn.context(BUDGET, wait_seconds=0.05)
+    try:
+        with pytest.raises(optchat.SummariesPending) as caught:
+            turn.context(BUDGET, wait_seconds=0.05)
+    finally:
+        gate.set()
     assert caught.value.waited_seconds >= 0.05
 
 

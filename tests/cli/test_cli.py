@@ -238,6 +238,13 @@ def test_a_bad_line_stores_nothing(cli: Cli, tmp_path: Path) -> None:
     assert cli(*where, "import", file, "--json").json["report"]["sealed"] == 1
 
 
+def test_a_mistyped_file_makes_no_database(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("--db", tmp_path / "new.db", "--scope", "p", "import", tmp_path / "mistyped")
+    assert (ended.code, ended.out) == (2, b"")
+    assert "does not exist" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_plain_text_is_a_note(cli: Cli, tmp_path: Path) -> None:
     file, where = tmp_path / "notes.md", ("--db", tmp_path / "new.db", "--scope", "p")
     file.write_text("# Queue\n\nWe chose the broker.\n")

@@ -259,18 +259,15 @@ def foreign_part(turn: Turn, own: str) -> object:
         [turn.zoom(line.ref) for line in view.lines],
         [turn.date(line.ref) for line in view.lines],
         [(session.id, session.length, session.turns, session.last_at) for session in infos],
-        [turn.view(session.id).text for session in infos if turn_can_view(turn, session.id)],
+        view_of(turn.view(max_tokens=1)),
+        [view_of(turn.view(session.id, max_tokens=limit)) for session in infos for limit in (None, 1)],
         hits,
         {word: count for word, count in absent.items() if word != "note"},
     )
 
 
-def turn_can_view(turn: Turn, session: str) -> bool:
-    try:
-        turn.view(session)
-    except optchat.UnknownRef:
-        return False
-    return True
+def view_of(view: optchat.View) -> object:
+    return view.text, view.lines, view.through, view.missing
 
 
 @FEW

@@ -1,7 +1,7 @@
 """
 A memory against a plain model of it, over every order of events that a machine thinks of.
 
-Two handles on one file, two scopes, three sessions each. Messages come by every door and come again; turns are suspended
+Two handles on one file, two scopes, three sessions each. Messages come by every door and again; turns are suspended
 and taken up by the other handle; results come late; a summarizer is down for a while, so that turns are published in
 another order than they ended; handles are closed and opened. After every step the store says what the model says.
 """

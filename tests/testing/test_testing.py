@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import find, given, strategies as st
+from hypothesis import Phase, find, given, settings, strategies as st
 
 import optchat
 from optchat.testing import DeterministicSummarizer, ManualClock, Step, play, strategies, temporary_memory
@@ -146,25 +148,35 @@ def test_a_step_that_cannot_be_is_refused(step: Step) -> None:
         list(play(memory, [step]))
 
 
-def test_every_action_that_is_built_is_drawn() -> None:
-    for action in ("begin", "add", "suspend", "resume", "end", "settle", "reopen"):
-        assert find(strategies.schedules(), lambda schedule: any(step.action == action for step in schedule))
+def drawn(wanted: Callable[[tuple[Step, ...]], bool], **arguments: int) -> None:
+    """Such a schedule is drawn now and then; how small it could be does not matter."""
+    generating = settings(max_examples=500, phases=[Phase.generate], derandomize=True, database=None)
+    assert find(strategies.schedules(**arguments), wanted, settings=generating)
 
 
-def test_late_results_and_interruptions_are_drawn() -> None:
+@pytest.mark.parametrize("action", ["begin", "add", "suspend", "resume", "end", "settle", "reopen"])
+def test_every_action_that_is_built_is_drawn(action: str) -> None:
+    drawn(lambda schedule: any(step.action == action for step in schedule))
+
+
+def test_late_results_are_drawn() -> None:
     def late(schedule: tuple[Step, ...]) -> bool:
-        calls: set[tuple[str, str]] = set()
+        calls: set[str] = set()
         for step in schedule:
             if step.action in ("begin", "end"):
                 calls.clear()
             for part in step.message.parts if step.message is not None else ():
                 if isinstance(part, optchat.ToolCallPart):
-                    calls.add((step.session, part.call_id))
-                elif isinstance(part, optchat.ToolResultPart) and (step.session, part.call_id) not in calls:
+                    calls.add(part.call_id)
+                elif isinstance(part, optchat.ToolResultPart) and part.call_id not in calls:
                     return True
         return False
 
-    assert find(strategies.schedules(sessions=1), late)
+    drawn(late, sessions=1)
+
+
+def test_turns_that_the_next_interrupts_are_drawn() -> None:
+    drawn(lambda schedule: any(a.action == b.action == "begin" for a, b in pairwise(schedule)), sessions=1)
 
 
 @FEW

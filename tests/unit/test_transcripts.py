@@ -13,7 +13,8 @@ import pytest
 from optchat.core.errors import BadArgument, ImportRejected
 from optchat.core.messages import BlobPart, HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.transcripts import (
-    MAX_ID_CHARACTERS,
+    MAX_SESSION_CHARACTERS,
+    MAX_TURN_CHARACTERS,
     Transcript,
     TranscriptTurn,
     group_turns,
@@ -140,9 +141,12 @@ BAD = {
     "too deep": (b'{"a":' * 100_000, "nested too deep"),
     "huge number": (b'{"a": ' + b"9" * 5_000 + b"}", "a number too long"),
     "no session": (raw(session=...), "no 'session'"),
-    "empty session": (raw(session=""), "'session' of the message is empty"),
-    "long session": (raw(session="s" * (MAX_ID_CHARACTERS + 1)), "longer than"),
-    "surrogate in the session": (raw(session="\ud800"), "lone surrogate"),
+    "empty session": (raw(session=""), "'session' is ''; give it a name"),
+    "long session": (raw(session="s" * (MAX_SESSION_CHARACTERS + 1)), "1 to 500 printable"),
+    "surrogate in the session": (raw(session="\ud800"), "1 to 500 printable"),
+    "a line break in the session": (raw(session="a\nb"), "1 to 500 printable"),
+    "long turn": (raw(turn="t" * (MAX_TURN_CHARACTERS + 1)), "1 to 200 printable"),
+    "empty key": (raw(key=""), "'key' is empty"),
     "session is a number": (raw(session=3), "'session' of the message is a number"),
     "no time": (raw(at=...), "no 'at'"),
     "naive time": (raw(at="2026-01-05T12:17:31"), "naive time"),
@@ -338,7 +342,8 @@ def test_a_turn_that_contradicts_itself_is_refused(lines: list[bytes]) -> None:
 
 def test_a_file_that_grows_names_what_it_held_as_before() -> None:
     lines = [
-        line("assistant", text("0")), line("user", text("1")), line("host_summary", text("…")), line("assistant", text("a")),
+        line("assistant", text("0")), line("user", text("1")), line("host_summary", text("…")),
+        line("assistant", text("a")),
         line("user", text("2"), key="m"), line("user", text("2"), key="m"), line("user", text("3")),
     ]  # fmt: skip
     whole = [turn.turn_id for turn in turns_of(*lines)]

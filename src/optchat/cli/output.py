@@ -24,7 +24,15 @@ from typing import Final, cast
 import attrs
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -137,9 +145,12 @@ def show_cursor(cursor: str | None) -> None:
 
 
 @contextmanager
-def progress(description: str) -> Generator[Callable[[int, int | None], None], None, None]:
+def progress(description: str, *, counted: bool = False) -> Generator[Callable[[int, int | None], None], None, None]:
     """
     Show that something goes on, on standard error, and nothing at all where that is no terminal.
+
+    Args:
+        counted: whether there is something to count.
 
     Yields:
         A function of what is done and of the whole, None while that is unknown.
@@ -147,13 +158,10 @@ def progress(description: str) -> Generator[Callable[[int, int | None], None], N
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
+    if counted:
+        columns.append(MofNCompleteColumn())
+    columns.append(TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

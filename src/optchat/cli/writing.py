@@ -31,7 +31,7 @@ class Imported:
 
 
 @click.command(name="import")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))  # looked for before a database is made
 @on_memory
 @pass_settings
 def import_(settings: Settings, file: str) -> None:
@@ -61,7 +61,7 @@ def import_(settings: Settings, file: str) -> None:
 
 def _settle(memory: optchat.Memory) -> optchat.Status:
     """Work the scope's jobs until none can run, with progress for whoever watches."""
-    with output.progress("summarising") as advance:
+    with output.progress("summarising", counted=True) as advance:
         status = memory.status()
         most = status.pending + status.running
         while True:
@@ -139,7 +139,15 @@ def _show_demo(shown: example.Demo) -> None:
         output.show_text(f"--- {message.role}")
         output.show_text(message.text)
     output.show_text("---\n\nA's decision stands in it. Followed down to what was said:\n")
-    output.show_table(("ref", "is", "text"), [(step.ref, step.kind, step.text) for step in shown.steps])
+    output.show_table(
+        ("ref", "is", "text"), [(step.ref, step.kind, _at(shown.decision, step.text)) for step in shown.steps]
+    )
     output.show_text(
         f"\nThe last is the source, equal byte for byte: {shown.source_bytes} bytes, sha256 {shown.source_sha256}."
     )
+
+
+def _at(decision: str, text: str) -> str:
+    """A line where it says the decision, short enough to compare with the next."""
+    before, _, _ = text.partition(decision)
+    return f"{'… ' if before else ''}{decision.partition(':')[0]}: …"

@@ -44,6 +44,9 @@ class Span:
                 f" shown"
             )
 
+    def __hash__(self) -> int:
+        return 2 * self.start + self.count  # twice its middle, which no other span shares
+
     @property
     def end(self) -> int:
         """Exclusive."""

@@ -35,7 +35,9 @@ from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextP
 from optchat.core.terms import OUTCOMES, ROLES, Outcome, Role
 
 SUMMARY_ROLE: Final = "host_summary"
-MAX_ID_CHARACTERS: Final = 1024  # of session and turn ids: they are index keys, and a longer one is a mistake
+# What the façade takes: a file that names more could be stored by half.
+MAX_SESSION_CHARACTERS: Final = 500
+MAX_TURN_CHARACTERS: Final = 200
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BLANK: Final = b" \t\r\n\v\f"
@@ -335,7 +337,7 @@ def _read_line(line: bytes) -> tuple[str, HostMessage | None]:
         raise _Refused("not valid JSON (a number too long to read); write it as text") from None
     if not _is_object(value):
         raise _Refused(f"not a JSON object but {_named(value)}; write one object a line")
-    session = _identifier(value, "session", "the message")
+    session = _name(value, "session", MAX_SESSION_CHARACTERS)
     at = _time(value)
     role = _text(value, "role", "the message")
     if role == SUMMARY_ROLE:
@@ -348,9 +350,9 @@ def _read_line(line: bytes) -> tuple[str, HostMessage | None]:
     message = HostMessage(
         role,
         _parts(value),
-        key=None if value.get("key") is None else _identifier(value, "key", "the message"),
+        key=None if value.get("key") is None else _key(value),
         at=at,
-        turn_id=None if value.get("turn") is None else _identifier(value, "turn", "the message"),
+        turn_id=None if value.get("turn") is None else _name(value, "turn", MAX_TURN_CHARACTERS),
         outcome=_outcome(value),
     )
     return session, message
@@ -453,16 +455,17 @@ def _text(source: Mapping[str, object], name: str, of: str) -> str:
     raise _Refused(f"{name!r} of {of} is {_named(value)}; write it as text")
 
 
-def _identifier(source: Mapping[str, object], name: str, of: str) -> str:
-    value = _text(source, name, of)
+def _name(source: Mapping[str, object], name: str, most: int) -> str:
+    value = _text(source, name, "the message")
+    if not 0 < len(value) <= most or not value.isprintable():
+        raise _Refused(f"{name!r} is {_shown(value)}; give it a name of 1 to {most} printable characters")
+    return value
+
+
+def _key(source: Mapping[str, object]) -> str:
+    value = _text(source, "key", "the message")
     if not value:
-        raise _Refused(f"{name!r} of {of} is empty; give it a name")
-    if len(value) > MAX_ID_CHARACTERS:
-        raise _Refused(f"{name!r} of {of} is longer than {MAX_ID_CHARACTERS} characters; give it a shorter name")
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # the file format keeps such names as TEXT
-        raise _Refused(f"{name!r} of {of} holds a lone surrogate; give it a name that UTF-8 can write") from None
+        raise _Refused("'key' is empty; leave it out, or give the host's id of the message")
     return value
 
 

@@ -140,7 +140,7 @@ def render(
             break
         room = lower
     raise CoverTooLarge(
-        f"the host's framing keeps memory above its {available} tokens; use a larger window",
+        f"the host's framing keeps memory above its {available} tokens; {_more_room(descriptor)}",
         since=moment_of(scope.now()),
     )
 
@@ -320,7 +320,7 @@ class _Maker(Generic[M]):
             raise CoverTooLarge(
                 f"the coarsest cover takes {frame + shared_least + own_least} tokens and {max(0, available)} are left"
                 f" for memory; "
-                "use a larger window, or send less beside memory",
+                f"{_more_room(self.descriptor)}",
                 missing=[str(span) for span in missing],
                 since=moment_of(self.scope.now()),
             )
@@ -506,3 +506,10 @@ def summaries_pending(
         failures=failed,
         waited_seconds=waited_seconds,
     )
+
+
+def _more_room(descriptor: DescriptorRow) -> str:
+    """What gives memory more tokens: the policy's own bound, where there is one, may be what is short."""
+    if descriptor.settings.get("memory_max_tokens") is not None:
+        return "raise Policy.memory_max_tokens for the next turn, or use a larger window"
+    return "use a larger window, or send less beside memory"

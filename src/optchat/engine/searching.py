@@ -40,6 +40,7 @@ from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
 
 MAX_CANDIDATES: Final = 600
 MAX_SUMMARIES: Final = 100  # beside them: summaries say again what sources say, and would crowd them out
+_CHECKED_SUMMARIES: Final = 20  # of a page, newest first: each is a search of its own sources
 _COMMON_SCORED: Final = 8  # of the words in more documents than are counted: scoring them all would cost without bound
 _COUNT_CAP: Final = 500
 _ANYWHERE: Final = 1 << KEY_BITS
@@ -192,10 +193,16 @@ def _newest(asked: _Search) -> tuple[list[DocumentRow], int | None]:
     shown: list[DocumentRow] = []
     subjects = {asked.subject} if asked.place is not None else set[int]()
     below = asked.ceiling if asked.place is None else asked.place
+    wanted = asked.wanted
+    summaries = 0
     while True:
-        rows = index.find_newest(asked.db, asked.reading.sight, match, asked.wanted, below=below, limit=asked.limit + 1)
+        if summaries >= _CHECKED_SUMMARIES and wanted.kind is None:
+            # Nearly all of them give way. A history that was summarised after it was imported has thousands here.
+            wanted = evolve(wanted, sources_only=True)
+        rows = index.find_newest(asked.db, asked.reading.sight, match, wanted, below=below, limit=asked.limit + 1)
         for row in rows:
             below = row.key - (asked.reading.scope.pk << KEY_BITS)
+            summaries += row.is_summary
             if row.subject in subjects or (row.is_summary and _source_matches(asked, row, match)):
                 continue
             if len(shown) == asked.limit:

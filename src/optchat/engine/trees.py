@@ -67,7 +67,7 @@ class PlainTree:
 
     def nodes(self, db: Connection, spans: Iterable[Span], clock: int = NEWEST) -> dict[Span, Node]:
         by_key = {self.key(span): span for span in spans}
-        return {by_key[key]: node for key, node in forest.load_nodes(db, by_key, clock).items()}
+        return {by_key[key]: node for key, node in forest.load_nodes(db, by_key, clock, by_key).items()}
 
     def sizes(self, db: Connection, spans: Iterable[Span]) -> dict[Span, Size]:
         by_key = {self.key(span): span for span in spans}
@@ -90,6 +90,34 @@ class SharedTree(PlainTree):
                 len(" failed") if size.failed else len(" interrupted") if size.interrupted else 0
             )
         return line_size(len("pub:") + len(str(span)), size.escaped_bytes, label)
+
+
+@frozen
+class PinnedTree:
+    """
+    A tree as it was under a clock: an inner node that landed later is not there, so that a cover planned from it does
+    not move. Leaves are there: what a pinned reader may see was durable when it was published.
+    """
+
+    tree: Tree
+    clock: int
+
+    def key(self, span: Span) -> int:
+        return self.tree.key(span)
+
+    def nodes(self, db: Connection, spans: Iterable[Span], clock: int = NEWEST) -> dict[Span, Node]:
+        return self.tree.nodes(db, self._then(db, spans), min(clock, self.clock))
+
+    def sizes(self, db: Connection, spans: Iterable[Span]) -> dict[Span, Size]:
+        return self.tree.sizes(db, self._then(db, spans))
+
+    def line_bytes(self, span: Span, size: Size) -> int:
+        return self.tree.line_bytes(span, size)
+
+    def _then(self, db: Connection, spans: Iterable[Span]) -> list[Span]:
+        wanted = list(spans)
+        born = forest.born_by(db, [self.key(span) for span in wanted if span.count > 1], self.clock)
+        return [span for span in wanted if span.count == 1 or self.key(span) in born]
 
 
 def shared_tree(scope: Scope) -> SharedTree:

@@ -17,7 +17,7 @@ from optchat.engine.handle import Scope
 from optchat.engine.landing import ancestors_within
 from optchat.engine.reading import session_lines, shared_lines
 from optchat.engine.sights import Reading, SessionTarget
-from optchat.engine.trees import SessionTree, Tree, durable_cover, shared_tree
+from optchat.engine.trees import PinnedTree, SessionTree, Tree, durable_cover, shared_tree
 from optchat.store import forest
 from optchat.store.rows import Connection
 
@@ -55,7 +55,7 @@ def shared_levels_at(reading: Reading, db: Connection) -> bytes:
     levels = live_shared_levels(reading.scope, db)
     if length_of(levels) == reading.sight.publications:
         return levels
-    return _planned(reading, db, shared_tree(reading.scope), reading.sight.publications).levels
+    return _planned(reading, db, _then(reading, shared_tree(reading.scope)), reading.sight.publications).levels
 
 
 def session_view(
@@ -84,16 +84,23 @@ def _session_cover(reading: Reading, db: Connection, target: SessionTarget, star
 
     A foreign session's stored frontier moves with turns that a pinned reader may not see, and so would its view.
     """
-    tree = SessionTree(target.chain)
+    tree: Tree = SessionTree(target.chain)
+    own = reading.own is not None and reading.own.session.session_pk == target.session.session_pk
+    if not own:
+        tree = _then(reading, tree)
     if start:  # what lies before was never published: no frontier begins there
         return durable_cover(db, tree, start, end)
-    own = reading.own is not None and reading.own.session.session_pk == target.session.session_pk
     state = FrontierState(forest.load_view(db, target.chain.own.tree).levels)
     if not (reading.sight.owner or own) or state.length > end:
         leaves = [Span(seq, 1) for seq in range(end)]
         sizes = tree.sizes(db, leaves)
         state = _planned(reading, db, tree, next((leaf.start for leaf in leaves if leaf not in sizes), end))
     return (*state.spans, *durable_cover(db, tree, state.length, end))
+
+
+def _then(reading: Reading, tree: Tree) -> Tree:
+    """What a cover may be planned from: for the owner all that is there, under a pin what was there."""
+    return tree if reading.sight.owner else PinnedTree(tree, reading.clock)
 
 
 def _planned(reading: Reading, db: Connection, tree: Tree, length: int) -> FrontierState:
@@ -116,7 +123,8 @@ def _projected(
     missing = tuple(str(span) for span in spans if span not in nodes)
     if max_tokens is None or not spans:
         return spans, missing
-    nodes |= tree.nodes(db, [span for span in ancestors_within(spans) if span not in nodes], reading.clock)
+    above = [span for span in ancestors_within(spans) if span not in nodes]
+    nodes |= _then(reading, tree).nodes(db, above, reading.clock)
 
     def cost(span: Span) -> int | None:
         node = nodes.get(span)

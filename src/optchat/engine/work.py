@@ -32,6 +32,7 @@ from optchat.store.rows import Connection
 
 _ABSURD_SECONDS: Final = 1800  # ahead: no lease is so long. Below it, another process may just have a longer policy
 _INDEX_PIECES: Final = 4  # of 64 KiB, a transaction: no other writer waits for a 50 MB text
+_INDEX_STEPS: Final = 16  # so many such transactions for each time that the text is read
 
 
 @frozen
@@ -272,8 +273,10 @@ def give_up(scope: Scope, task: Task, error: str) -> bool:
 
 def index_step(scope: Scope, job: JobRow) -> None:
     """
-    Index the next pieces of a large text. Their words are made outside the transaction; each piece is numbered when
-    indexed.
+    Index the next pieces of a large text, some in each of several transactions; then the job is anybody's again.
+
+    The text is read once for all of them: read for each, 50 MB would be read two hundred times. Words are made outside
+    the transactions; each piece is numbered when indexed.
     """
     try:
         with scope.store.read() as db:
@@ -283,18 +286,28 @@ def index_step(scope: Scope, job: JobRow) -> None:
         return
     cuts = pieces(text)
     data = to_bytes(text)
-    done = job.position
-    ready = [
-        (start, end, words_of(clean(data[start:end]), scope.row.pretokenizer))
-        for start, end in cuts[done : done + _INDEX_PIECES]
-    ]
+    for step in range(_INDEX_STEPS):
+        done = job.position + step * _INDEX_PIECES
+        ready = [
+            (start, end, words_of(clean(data[start:end]), scope.row.pretokenizer))
+            for start, end in cuts[done : done + _INDEX_PIECES]
+        ]
+        done += len(ready)
+        if not _keep_pieces(scope, job, ready, None if done >= len(cuts) else done, step + 1 < _INDEX_STEPS):
+            return
+
+
+def _keep_pieces(
+    scope: Scope, job: JobRow, ready: Sequence[tuple[int, int, str]], following: int | None, keep_lease: bool
+) -> bool:
+    """Number pieces of a text: (start, end, words). Whether there is more, and it is still ours to do."""
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         if not queue.held(db, job):
-            return
+            return False
         record = ledger.load_record(db, job.subject)
         if record is None or record.state:
             queue.remove_job(db, job.job_pk)
-            return
+            return False
         landing = Landing(scope, db, scope.now())
         turn = turns.load_turn(db, record.turn_pk)
         visible = None if turn is None or turn.publication_key is None else ordinal_of(turn.publication_key)
@@ -321,12 +334,13 @@ def index_step(scope: Scope, job: JobRow) -> None:
             ],
         )
         landing.now_visible()
-        if done + len(ready) >= len(cuts):
+        if following is None:
             queue.remove_job(db, job.job_pk)
         else:
-            queue.advance_index(db, job, done + len(ready))
+            queue.advance_index(db, job, following, keep_lease=keep_lease)
         landing.finish()
     landing.after_commit()
+    return following is not None and keep_lease
 
 
 @frozen

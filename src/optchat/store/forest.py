@@ -10,7 +10,7 @@ the pin is new, what was repaired since is not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
@@ -115,9 +115,9 @@ def recipe_counts(db: Connection, scope_pk: int) -> dict[tuple[str, str], int]:
 _COLUMNS = "node_key, revision, kind, text, escaped_bytes, failed, interrupted, first_at, last_at, born"
 
 
-def _node(row: Row) -> Node:
+def _node(row: Row, span: Span | None = None) -> Node:
     return Node(
-        span_of_post_order(row[0] & KEY_MASK),
+        span or span_of_post_order(row[0] & KEY_MASK),
         row[1],
         NODE_KINDS[row[2]],
         row[3],
@@ -162,8 +162,16 @@ def count_nodes(db: Connection, recipe_pk: int, inserted: int) -> None:
     )
 
 
-def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) -> dict[int, Node]:
-    """Nodes as they are under a clock, by key. Positions without a row are left out."""
+def load_nodes(
+    db: Connection, node_keys: Iterable[int], clock: int = NEWEST, spans: Mapping[int, Span] | None = None
+) -> dict[int, Node]:
+    """
+    Nodes as they are under a clock, by key. Positions without a row are left out.
+
+    Args:
+        spans: the positions of the keys, for a caller who has them: finding them from a key takes a search.
+    """
+    at = spans or dict[int, Span]()
     found: dict[int, Node] = {}
     newer: list[int] = []
     for row in all_rows(
@@ -171,7 +179,7 @@ def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) ->
         f"SELECT {_COLUMNS} FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
         {"keys": keys(node_keys)},
     ):
-        found[row[0]] = _node(row)
+        found[row[0]] = _node(row, at.get(row[0]))
         if row[1] > 0 and row[9] > clock:
             newer.append(row[0])
     for key in newer:  # repaired since the pin: the revision that the pin saw is in the history
@@ -182,7 +190,7 @@ def load_nodes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) ->
             {"key": key, "clock": clock},
         )
         if older is not None:
-            found[key] = _node(older)
+            found[key] = _node(older, at.get(key))
     return found
 
 
@@ -199,6 +207,21 @@ def load_sizes(db: Connection, node_keys: Iterable[int]) -> dict[int, Size]:
             "SELECT node_key, escaped_bytes, failed, interrupted FROM node"
             " WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
             {"keys": keys(node_keys)},
+        )
+    }
+
+
+def born_by(db: Connection, node_keys: Iterable[int], clock: int) -> set[int]:
+    """Those of the positions that had a node under a clock already, whatever was repaired since."""
+    wanted = keys(node_keys)
+    return {
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT node_key FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND born <= :clock"
+            " UNION SELECT node_key FROM node_history WHERE node_key IN (SELECT value FROM carray(:older))"
+            " AND born <= :clock",
+            {"keys": wanted, "older": wanted, "clock": clock},
         )
     }
 
@@ -235,7 +258,7 @@ def session_nodes(db: Connection, chain: Chain, spans: Iterable[Span], clock: in
             found[span] = Node(span, 0, "verbatim", leaf.text, leaf.escaped_bytes, 0, 0, leaf.at, leaf.at)
     by_key = {chain.node_key(span): span for span in wanted if span not in found}
     if by_key:
-        for key, node in load_nodes(db, by_key, clock).items():
+        for key, node in load_nodes(db, by_key, clock, by_key).items():
             found[by_key[key]] = node
     return found
 

@@ -256,13 +256,13 @@ def expand(db: Connection, job: JobRow, needs: Iterable[int]) -> None:
         run(db, "INSERT INTO waiter (needs, job_pk) VALUES (:needs, :job)", {"needs": need, "job": job.job_pk})
 
 
-def advance_index(db: Connection, job: JobRow, position: int) -> None:
-    """An index job has done one piece: it is ready for the next."""
+def advance_index(db: Connection, job: JobRow, position: int, *, keep_lease: bool) -> None:
+    """An index job has done some pieces: its holder goes on, or whoever claims it next."""
     run(
         db,
-        "UPDATE job SET state = 1, owner_pk = NULL, position = :position WHERE job_pk = :job AND fence = :fence AND"
-        " state = 2",
-        {"job": job.job_pk, "fence": job.fence, "position": position},
+        "UPDATE job SET state = CASE WHEN :keep THEN 2 ELSE 1 END, owner_pk = CASE WHEN :keep THEN owner_pk END,"
+        " position = :position WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "position": position, "keep": keep_lease},
     )
 
 
