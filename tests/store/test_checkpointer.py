@@ -1,7 +1,5 @@
 """The log moves into the database, and commits can be told from none."""
 
-# ruff: noqa: PT012  what raises is a transaction's whole block
-
 import logging
 import threading
 import time

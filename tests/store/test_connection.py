@@ -1,7 +1,5 @@
 """Transactions of one handle, what they refuse, and how a handle is set up, closed and inherited."""
 
-# ruff: noqa: PT012  what raises is a transaction's whole block
-
 import threading
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files of a database: their names and permissions, and reading where nothing may be made."""
 
-# ruff: noqa: PT012  what raises is a transaction's whole block
-
 import os
 import shutil
 import stat

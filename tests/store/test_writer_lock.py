@@ -1,7 +1,5 @@
 """Who writes next, among threads and processes; and how the living tell the dead."""
 
-# ruff: noqa: PT012  what raises is a transaction's whole block
-
 import os
 import signal
 import threading

@@ -94,3 +94,11 @@ def test_pending_calls_in_order_of_calling() -> None:
 
     assert [call.call_id for call in pending_calls(messages)] == ["a", "c"]
     assert [call.call_id for call in pending_calls((*messages, answered("a"), called("a")))] == ["c", "a"]
+
+
+def test_a_hosts_own_words_may_not_stand_between_a_call_and_its_result() -> None:
+    messages = (called("a"), SAID, answered("a"))
+    check_pairs(messages)  # an adapter makes one message of the first two
+    with pytest.raises(ToolProtocolError, match="words"):
+        check_pairs(messages, as_sent=True)
+    check_pairs((called("a"), called("b"), answered("a"), answered("b")), as_sent=True)

@@ -45,9 +45,14 @@ def pending_calls(messages: Iterable[HostMessage]) -> tuple[ToolCallPart, ...]:
     return tuple(open_calls)
 
 
-def check_pairs(messages: Sequence[HostMessage]) -> None:
+def check_pairs(messages: Sequence[HostMessage], *, as_sent: bool = False) -> None:
     """
     Accept messages whose calls and results pair as providers require.
+
+    Args:
+        as_sent: the messages are the host's own and go out as they stand: between a call and its result only further
+        calls may
+            come. Messages that an adapter will rebuild may hold words there too, for it makes one message of a group.
 
     Raises:
         ToolProtocolError: a call without a result, a result without a call or a second one, something else between
@@ -64,6 +69,12 @@ def check_pairs(messages: Sequence[HostMessage]) -> None:
             raise ToolProtocolError(
                 f"a message of role {message.role!r} stands between the call {waiting[0]!r} and its result; "
                 "bring the results directly after the calls, as order_for_dispatch does"
+            )
+        if waiting and as_sent and len(calls_of(message)) < len(message.parts):
+            raise ToolProtocolError(
+                f"the assistant's words stand between the call {waiting[0]!r} and its result; bring the results"
+                f" directly after "
+                "the calls"
             )
         if not waiting:
             answered.clear()

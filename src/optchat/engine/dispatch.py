@@ -158,14 +158,33 @@ def sealed_messages(
     Args:
         without: ordinals that the caller has already.
     """
-    called = call_ids(db, turn_pk)
     found: list[tuple[int, HostMessage]] = []
     for ordinal, records in _by_message(ledger.records_of_turn(db, turn_pk)):
-        if ordinal in without:
-            continue
-        parts = [_part(db, record, turn_pk, recall, called) for record in records]
-        found.append((ordinal, HostMessage(_role(records[0]), tuple(parts), at=records[0].time)))
+        if ordinal not in without:
+            parts = tuple(_part(db, record, turn_pk, recall) for record in records)
+            found.append((ordinal, HostMessage(_role(records[0]), parts, at=records[0].time)))
     return found
+
+
+def sendable_messages(
+    db: Connection, turn_pk: int, recall: Recall, without: frozenset[int]
+) -> list[tuple[int, HostMessage]]:
+    """
+    :func:`sealed_messages` as they can be sent: a result that answers a call of an earlier turn, or of none, as a
+    report, since a provider would refuse it as a result.
+    """
+    called = call_ids(db, turn_pk)
+    return [
+        (ordinal, evolve(message, parts=tuple(_sendable(part, called) for part in message.parts)))
+        for ordinal, message in sealed_messages(db, turn_pk, recall, without)
+    ]
+
+
+def _sendable(part: Part, called: frozenset[str]) -> Part:
+    if not isinstance(part, ToolResultPart) or part.call_id in called:
+        return part
+    said = "".join(item.text for item in part.content if isinstance(item, TextPart))
+    return ReportPart(f"late result of {part.call_id}", said, complete=not part.truncated)
 
 
 def _by_message(records: Sequence[RecordRow]) -> Iterator[tuple[int, list[RecordRow]]]:
@@ -185,7 +204,7 @@ def call_ids(db: Connection, turn_pk: int) -> frozenset[str]:
     return frozenset(ledger.call_ids(db, turn_pk))
 
 
-def _part(db: Connection, record: RecordRow, turn_pk: int, recall: Recall, called: frozenset[str]) -> Part:
+def _part(db: Connection, record: RecordRow, turn_pk: int, recall: Recall) -> Part:
     part = payloads.load_part(db, record)
     if record.kind == "note" and isinstance(part, TextPart):
         return ReportPart("note", part.text)  # a note is nobody's words: it must not come back as the user's
@@ -193,10 +212,6 @@ def _part(db: Connection, record: RecordRow, turn_pk: int, recall: Recall, calle
         again = recall(db, turn_pk, bytes.fromhex(record.structure["retrieved"]))
         text = again or f"[{record.structure['memory']}; it can no longer be rendered]"
         return evolve(part, content=(TextPart(text),))
-    if isinstance(part, ToolResultPart) and part.call_id not in called:
-        # It answers a call of an earlier turn, or of none: a provider would refuse it as a result.
-        said = "".join(item.text for item in part.content if isinstance(item, TextPart))
-        return ReportPart(f"late result of {part.call_id}", said, complete=not part.truncated)
     return part
 
 

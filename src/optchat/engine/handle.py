@@ -108,6 +108,10 @@ class Scope:
             self.caches.texts.put(key, found)
         return found
 
+    def remembering(self, tokenizer: Tokenizer) -> Tokenizer:
+        """A tokenizer for adapters: they count the same blocks alone and together, and most of them again next turn."""
+        return _Remembering(self, tokenizer)
+
     def now(self) -> int:
         """Microseconds since 1970."""
         return microseconds(self.clock.now())
@@ -119,6 +123,21 @@ class Scope:
             found = load_chain(db, segment_pk)
             self.caches.chains.put(segment_pk, found)
         return found
+
+
+@frozen
+class _Remembering:
+    """A tokenizer that counts a text once."""
+
+    scope: Scope
+    of: Tokenizer
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    def count(self, text: str, /) -> int:
+        return self.scope.count(self.of, text)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

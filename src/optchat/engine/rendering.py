@@ -98,7 +98,7 @@ def render(
         CoverTooLarge: not even the coarsest cover fits what is left for memory.
         ContextTooLarge: the fixed parts alone pass the window.
     """
-    maker = _Maker(scope, db, session, descriptor, tokenizer, adapter, snapshot_label)
+    maker = _Maker(scope, db, session, descriptor, scope.remembering(tokenizer), adapter, snapshot_label)
     available = available_memory(budget, active_tokens)
     cap = descriptor.settings.get("memory_max_tokens")
     available = available if cap is None else min(available, cap)

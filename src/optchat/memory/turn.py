@@ -138,7 +138,11 @@ class Turn(Reader, Generic[M]):
 
     @property
     def messages(self) -> tuple[HostMessage, ...]:
-        """What is sealed so far, as it was said."""
+        """
+        What is sealed so far, as it was said; a note, which is no role's words, as a report.
+
+        A memory tool's answer is rendered again, or says that it no longer can be.
+        """
         with self._scope.store.read() as db:
             recall = answering.recaller(self._scope, self._tokenizer)
             return tuple(message for _, message in dispatch.sealed_messages(db, self._pk, recall))
@@ -237,7 +241,7 @@ class Turn(Reader, Generic[M]):
         if active is None:
             return self._held(last_record)
         natives = list(active)
-        check_pairs([message for native in natives for message in self._adapter.decode(native)])
+        check_pairs([message for native in natives for message in self._adapter.decode(native)], as_sent=True)
         return natives, "passed"
 
     def _held(self, last_record: int | None) -> tuple[list[M], Literal["held", "rebuilt"]]:
@@ -252,7 +256,7 @@ class Turn(Reader, Generic[M]):
             return list(built.natives), built.source
         with self._scope.store.read() as db:
             recall = answering.recaller(self._scope, self._tokenizer)
-            sealed = dispatch.sealed_messages(db, self._pk, recall, without=frozenset(self._natives))
+            sealed = dispatch.sendable_messages(db, self._pk, recall, without=frozenset(self._natives))
         entries: dict[int, Entry[M]] = {
             ordinal: Entry(tuple(message for native in natives for message in self._adapter.decode(native)), natives)
             for ordinal, natives in self._natives.items()
