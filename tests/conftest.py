@@ -2,11 +2,13 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.peer import Peer
 
 # What CI runs is drawn the same way each time, so that a failure is the change's and not the day's; a soak draws anew.
 # No deadlines: the machine is shared, and no test asserts timing.
@@ -38,3 +40,16 @@ def fast_files() -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = before
+
+
+@pytest.fixture
+def new_peer() -> Iterator[Callable[[], Peer]]:
+    peers: list[Peer] = []
+
+    def new_peer() -> Peer:
+        peers.append(Peer())
+        return peers[-1]
+
+    yield new_peer
+    for peer in peers:
+        peer.end()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import optchat
-from tests.acceptance.peer import Peer
+from tests.peer import Peer
 
 Open = Callable[..., optchat.Memory]
 
@@ -33,19 +33,6 @@ def open_memory(path: Path) -> Iterator[Open]:
 @pytest.fixture
 def memory(open_memory: Open) -> optchat.Memory:
     return open_memory()
-
-
-@pytest.fixture
-def new_peer() -> Iterator[Callable[[], Peer]]:
-    peers: list[Peer] = []
-
-    def new_peer() -> Peer:
-        peers.append(Peer())
-        return peers[-1]
-
-    yield new_peer
-    for peer in peers:
-        peer.end()
 
 
 @pytest.fixture

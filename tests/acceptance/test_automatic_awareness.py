@@ -4,8 +4,8 @@ from typing import Any
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Peer
 from tests.acceptance.scripted import WIRE, Scripted, block, converse, says
+from tests.peer import Peer
 
 DECISION = "Decided against Redis for the queue: the existing broker persists messages to disk."
 

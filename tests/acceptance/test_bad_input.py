@@ -15,8 +15,8 @@ import pytest
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Failed, Peer
 from tests.acceptance.scripted import WIRE, check_paired, says
+from tests.peer import Failed, Peer
 
 ODD = [
     "",

@@ -6,8 +6,8 @@ import pytest
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Peer
 from tests.acceptance.scripted import WIRE, Message, Scripted, block, call, converse, says
+from tests.peer import Peer
 
 MEMORY_BLOCKS = ("<shared_memory", "<session_memory", "<previous_exchange")
 

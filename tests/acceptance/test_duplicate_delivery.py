@@ -8,8 +8,8 @@ import pytest
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Failed, Peer
 from tests.acceptance.scripted import WIRE, Scripted, call, says
+from tests.peer import Failed, Peer
 
 CALL = optchat.ToolCallPart("c1", "read", '{"path": "a"}')
 TURN = [

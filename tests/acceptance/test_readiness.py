@@ -12,7 +12,7 @@ import pytest
 import optchat
 from optchat.testing import DeterministicSummarizer, ManualClock, temporary_memory
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Peer
+from tests.peer import Peer
 
 BUDGET = optchat.Budget(32_000, 1_000)
 LONG = "The broker persists, so no Redis. " * 100

@@ -11,7 +11,7 @@ import pytest
 import optchat
 from optchat.testing import DeterministicSummarizer
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import ROOT, Peer
+from tests.peer import ROOT, Peer
 
 BUDGET = optchat.Budget(32_000, 1_000)
 

@@ -7,7 +7,7 @@ import pytest
 
 import optchat
 from optchat import Order
-from tests.acceptance.peer import Peer
+from tests.peer import Peer
 
 ORDERS: list[Order] = ["best", "newest"]
 

@@ -7,7 +7,7 @@ import pytest
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Peer
+from tests.peer import Peer
 
 
 # ---- opening ---------------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 import optchat
 from optchat.testing import temporary_memory
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Peer
 from tests.acceptance.scripted import WINDOW, WIRE, Message, Scripted, call, check_paired, converse, says
+from tests.peer import Peer
 
 
 def sent(turn: optchat.Turn[Any], **options: Any) -> list[Message]:

@@ -9,8 +9,8 @@ import pytest
 
 import optchat
 from tests.acceptance.conftest import Open
-from tests.acceptance.peer import Peer
 from tests.acceptance.scripted import WIRE, call, says
+from tests.peer import Peer
 
 BUDGET = optchat.Budget(32_000, 1_000)
 

@@ -18,7 +18,7 @@ import pytest
 import optchat
 from optchat.store import forest
 from optchat.testing import DeterministicSummarizer, temporary_memory
-from tests.acceptance.peer import ROOT, Peer
+from tests.peer import ROOT, Peer
 
 BUDGET = optchat.Budget(window=100_000, output=1_000)
 PROCESSES, TURNS = 4, 6

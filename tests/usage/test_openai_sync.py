@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 
 import optchat
-from tests.acceptance.peer import Failed, Peer
 from tests.acceptance.scripted import Message, Scripted, call, check_paired, says
+from tests.peer import Failed, Peer
 from tests.usage.programs import load
 
 Play = Callable[..., Scripted]

@@ -7,7 +7,7 @@ Refuses to know: when a node is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from attrs import frozen
@@ -157,3 +157,16 @@ def durable_cover(db: Connection, tree: Tree, start: int, end: int) -> tuple[Spa
         else:
             waiting.extend(reversed(span.children))
     return tuple(found)
+
+
+def line_sizes(db: Connection, tree: Tree) -> Callable[[Span], int | None]:
+    """What a line of each position costs in a view, None where no node is durable; each is read once."""
+    known: dict[Span, int | None] = {}
+
+    def size(span: Span) -> int | None:
+        if span not in known:
+            found = tree.sizes(db, [span]).get(span)
+            known[span] = None if found is None else tree.line_bytes(span, found)
+        return known[span]
+
+    return size

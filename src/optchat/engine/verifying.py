@@ -24,7 +24,7 @@ from optchat.core.views import FrontierState, length_of
 from optchat.core.words import words_of
 from optchat.engine.handle import Scope
 from optchat.engine.naming import record_ref, segment_ref
-from optchat.engine.trees import SessionTree, SharedTree, Tree, session_tree, shared_tree
+from optchat.engine.trees import SessionTree, SharedTree, Tree, line_sizes, session_tree, shared_tree
 from optchat.store import checks, forest, ledger, payloads, registry, scopes
 from optchat.store.publications import PublicationRow
 from optchat.store.rows import Connection
@@ -216,15 +216,7 @@ def _repair_view(check: _Check, segment: int | None) -> None:
         tree, tree_pk = _tree_of(check, db, segment)
         view = forest.load_view(db, tree_pk)
         length = scopes.next_publication(db, scope.pk) if segment is None else _durable_length(db, tree)
-        known: dict[Span, int | None] = {}
-
-        def size(span: Span) -> int | None:
-            if span not in known:
-                found = tree.sizes(db, [span]).get(span)
-                known[span] = None if found is None else tree.line_bytes(span, found)
-            return known[span]
-
-        state = plan_repair(FrontierState(view.levels, view.shrinking), length, size, scope.view_policy)
+        state = plan_repair(FrontierState(view.levels, view.shrinking), length, line_sizes(db, tree), scope.view_policy)
         forest.save_view(db, forest.ViewRow(tree_pk, view.revision + 1, length, state.levels, state.shrinking))
     scope.caches.frontiers.take(tree_pk)
 

@@ -17,7 +17,7 @@ from optchat.engine.handle import Scope
 from optchat.engine.landing import ancestors_within
 from optchat.engine.reading import session_lines, shared_lines
 from optchat.engine.sights import Reading, SessionTarget
-from optchat.engine.trees import PinnedTree, SessionTree, Tree, durable_cover, shared_tree
+from optchat.engine.trees import PinnedTree, SessionTree, Tree, durable_cover, line_sizes, shared_tree
 from optchat.store import forest
 from optchat.store.rows import Connection
 
@@ -105,15 +105,7 @@ def _then(reading: Reading, tree: Tree) -> Tree:
 
 def _planned(reading: Reading, db: Connection, tree: Tree, length: int) -> FrontierState:
     """A view at a past mark, made anew from durable nodes, since only turns keep a copy of theirs."""
-    known: dict[Span, int | None] = {}
-
-    def size(span: Span) -> int | None:
-        if span not in known:
-            found = tree.sizes(db, [span]).get(span)
-            known[span] = None if found is None else tree.line_bytes(span, found)
-        return known[span]
-
-    return plan_view_at(length, size, reading.scope.row.view_high_bytes)
+    return plan_view_at(length, line_sizes(db, tree), reading.scope.row.view_high_bytes)
 
 
 def _projected(
