@@ -78,6 +78,7 @@ class Times:
     next_calls: list[float] = field(factory=list)
     unchanged: list[float] = field(factory=list)
     memory_bytes: int = 0
+    lines: int = 0
 
 
 def fitting(session: optchat.Session[optchat.HostMessage]) -> optchat.Budget:
@@ -115,6 +116,7 @@ def one_round(memory: optchat.Memory, text: str, budget: optchat.Budget, times: 
         times.next_calls += next_calls
         times.unchanged += unchanged
         times.memory_bytes = sum(len(block.text.encode()) for block in context.blocks)
+        times.lines = len(context.receipt.refs)
 
 
 def interleaved(paths: Sequence[Path]) -> list[Times]:
@@ -126,7 +128,8 @@ def interleaved(paths: Sequence[Path]) -> list[Times]:
         budgets = [fitting(memory.session(session_key(0))) for memory in memories]
         for number in range(-3, TURNS):
             for memory, budget, times in zip(memories, budgets, found, strict=True):
-                one_round(memory, lines[number % len(lines)], budget, times, warm=number >= 0)
+                text = "\n".join(lines[(4 * number + i) % len(lines)] for i in range(4))
+                one_round(memory, text, budget, times, warm=number >= 0)
     return found
 
 
@@ -213,7 +216,7 @@ def figures(folder: Path | None, records: int, keep: Path | None) -> list[Figure
             at_most("the second / the first", p50(large.sealed) / p50(small.sealed), 1.5, "x"),
         ]
         for count, times in ((SMALL, small), (records, large)):
-            size = f"{times.memory_bytes / 1000:.0f} KB"
+            size = f"{times.memory_bytes / 1000:.0f} KB in {times.lines} lines"
             rows.append(
                 at_most(f"first context of a turn, {size}, at {count:,}, p50", p50(times.built) / 1000, 5, " ms")
             )

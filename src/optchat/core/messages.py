@@ -50,6 +50,10 @@ class BlobPart:
     def __attrs_post_init__(self) -> None:
         if (self.data is None) == (self.uri is None):
             raise BadArgument("a BlobPart has exactly one of data and uri; give the bytes, or where they are")
+        if not isinstance(self.data, (bytes, type(None))):
+            raise BadArgument(f"BlobPart.data is bytes, not {type(self.data).__name__}; decode it first")
+        if not isinstance(self.uri, (str, type(None))):
+            raise BadArgument(f"BlobPart.uri is text, not {type(self.uri).__name__}; decode it first")
 
 
 @frozen
@@ -63,7 +67,14 @@ class ToolCallPart:
 
 # Named functions, as type checkers cannot see through the class tuple used as a converter.
 def _content_tuple(content: Iterable[TextPart | BlobPart]) -> tuple[TextPart | BlobPart, ...]:
-    return tuple(content)
+    return _checked(tuple(content))
+
+
+def _checked(parts: tuple[TextPart | BlobPart, ...]) -> tuple[TextPart | BlobPart, ...]:
+    for part in parts:
+        if not isinstance(part, (TextPart, BlobPart)):
+            raise BadArgument(f"content is text, TextPart or BlobPart, not {type(part).__name__}; convert it first")
+    return parts
 
 
 def _part_tuple(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -105,11 +116,9 @@ def content_parts(content: Content) -> tuple[TextPart | BlobPart, ...]:
     """Text, or a sequence of text and blobs, as parts."""
     if isinstance(content, str):
         return (TextPart(content),)
-    parts = tuple(content)
-    for part in parts:
-        if not isinstance(part, (TextPart, BlobPart)):
-            raise BadArgument(f"content is text, TextPart or BlobPart, not {type(part).__name__}; convert it first")
-    return parts
+    if not isinstance(content, Iterable):
+        raise BadArgument(f"content is text, TextPart or BlobPart, not {type(content).__name__}; convert it first")
+    return _checked(tuple(content))
 
 
 @frozen

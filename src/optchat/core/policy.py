@@ -7,13 +7,14 @@ Refuses to know: who reads them.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from attrs import fields, frozen
 
 from optchat.core.errors import BadArgument
 
 Readiness: TypeAlias = Literal["strict", "partial"]
+OnFailed: TypeAlias = Literal["stand_in", "stop"]
 
 DEFAULT_NODE_BYTES = 512
 DEFAULT_VIEW_HIGH_BYTES = 128_000
@@ -39,7 +40,7 @@ class Policy:
     page_bytes: int = 16_384
     readiness: Readiness = "strict"
     readiness_wait_seconds: float = 20.0
-    on_failed: Literal["stand_in", "stop"] = "stand_in"
+    on_failed: OnFailed = "stand_in"
     memory_max_tokens: int | None = None
     leaf_window: int = 8
     workers: int = 8
@@ -51,6 +52,9 @@ class Policy:
     def __attrs_post_init__(self) -> None:
         if not 0.0 <= self.shared_share <= 1.0:
             raise BadArgument("Policy.shared_share is a share; give it from 0.0 to 1.0")
+        for name, words in (("readiness", get_args(Readiness)), ("on_failed", get_args(OnFailed))):
+            if getattr(self, name) not in words:  # a word that nothing compares with would quietly mean the other one
+                raise BadArgument(f"Policy.{name} is {getattr(self, name)!r}; use {' or '.join(map(repr, words))}")
         for name in ("page_bytes", "leaf_window", "workers", "summary_attempts", "job_attempts"):
             if getattr(self, name) < 1:
                 raise BadArgument(f"Policy.{name} must be at least 1; leave it out for the default")

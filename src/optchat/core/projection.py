@@ -95,7 +95,8 @@ def cheapest(spans: Sequence[Span], cost: Callable[[Span], int | None]) -> Proje
         stack.append((span, _durable(span, cost), [span]))
         while len(stack) > 1 and stack[-1][0].sibling == stack[-2][0]:
             (_, right_cost, right), (left_root, left_cost, left) = stack.pop(), stack.pop()
-            root, total, cover = left_root.parent, left_cost + right_cost, left + right
+            left.extend(right)
+            root, total, cover = left_root.parent, left_cost + right_cost, left
             whole = cost(root)
             stack.append((root, total, cover) if whole is None or whole >= total else (root, whole, [root]))
     return Projection(tuple(span for _, _, cover in stack for span in cover), sum(total for _, total, _ in stack), True)

@@ -24,7 +24,7 @@ TurnId = NewType("TurnId", str)
 
 KEY_BITS: Final = 40  # integer keys are owner << 40 | ordinal, so that rows of one owner lie together and append
 KEY_MASK: Final = (1 << KEY_BITS) - 1
-MAX_ORDINAL: Final = KEY_MASK
+MAX_ORDINAL: Final = 1 << KEY_BITS - 1  # a tree over so many leaves has fewer nodes than keys of one owner
 SESSION_ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # base32 without i, l, o, u: no two look alike
 
 
@@ -155,7 +155,7 @@ class PublicationRef:
 
 Ref = SessionRef | PublicationRef
 
-_NUMBER = r"(?:0|[1-9][0-9]{0,11})"  # no leading zeros: one ref, one spelling; twelve digits stay below 2**40
+_NUMBER = r"(?:0|[1-9][0-9]{0,11})"  # no leading zeros: one ref, one spelling; twelve digits hold every position
 _REF = re.compile(
     rf"(?:(?P<pub>pub):|session:(?P<session>[{SESSION_ID_ALPHABET}]{{8}}):(?P<generation>{_NUMBER}):|(?P<short>{_NUMBER}):)?"
     rf"(?P<start>{_NUMBER})\+(?P<count>{_NUMBER})",

@@ -37,6 +37,8 @@ def read_time(name: str, when: When | None) -> datetime | None:
         at = datetime.fromisoformat(when) if isinstance(when, str) else when
     except ValueError:
         raise BadArgument(f"{name} is no ISO 8601 time; write it like 2026-10-01T00:00:00+02:00") from None
+    if not isinstance(at, datetime):
+        raise BadArgument(f"{name} is a datetime or ISO 8601 text, not {type(at).__name__}; give it one of these")
     if at.utcoffset() is None:
         raise BadArgument(f"{name} is a naive time; give it an offset, like 2026-10-01T00:00:00+02:00")
     return at

@@ -359,8 +359,18 @@ def _again(request: SummaryRequest, reply: SummaryReply, verdict: Rejection) -> 
 
 
 def as_reply(answer: str | SummaryReply) -> SummaryReply:
-    """What a summarizer gave back, as a reply: plain text is one without figures."""
-    return SummaryReply(answer) if isinstance(answer, str) else answer
+    """
+    What a summarizer gave back, as a reply: plain text is one without figures.
+
+    Raises:
+        BadArgument: it is neither text nor a reply. To a job that is a failed attempt, as whatever a summarizer raises.
+    """
+    reply = SummaryReply(answer) if isinstance(answer, str) else answer
+    if not isinstance(reply, SummaryReply):
+        raise BadArgument(f"the summarizer answered with {type(reply).__name__}; return text or a SummaryReply")
+    if not isinstance(reply.text, str):
+        raise BadArgument(f"SummaryReply.text is text, not {type(reply.text).__name__}; return what the model said")
+    return reply
 
 
 def run_flow(

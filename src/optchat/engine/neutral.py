@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from optchat.core.errors import BadArgument
 from optchat.core.messages import BlobPart, HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.ports import HostInfo, MemoryBlock, Tokenizer, WireAdapter
 
@@ -34,6 +35,8 @@ class NeutralAdapter(WireAdapter[HostMessage]):
         return HostInfo(name="local")
 
     def decode(self, message: HostMessage, /) -> Sequence[HostMessage]:
+        if not isinstance(message, HostMessage):
+            raise BadArgument(f"{type(message).__name__} is no message; give a HostMessage, or the session an adapter")
         return (message,)
 
     def encode(self, blocks: Sequence[MemoryBlock], /) -> Sequence[HostMessage]:

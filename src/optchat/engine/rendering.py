@@ -309,27 +309,32 @@ class _Maker(Generic[M]):
         previous_full = self._choose_previous(max(0, free))[1]
         share = self.descriptor.settings["shared_share"]
         given = allot(max(0, free), share, shared_full, own_full + previous_full)
-        shared_least = shared.least() if shared_full > given.shared else 0
-        own_least = own.least() if own_full + previous_full > given.own else 0
-        # A side that cannot get down to its part takes what it needs from the other, down to the other's own least.
-        shared_target = max(given.shared, shared_least)
-        if own_least + shared_target > free:
-            shared_target = max(shared_least, free - own_least)
-        own_target = free - shared_target
-        if shared_least > shared_target or own_least > max(0, own_target) or free < 0:
-            raise CoverTooLarge(
-                f"the coarsest cover takes {frame + shared_least + own_least} tokens and {max(0, available)} are left"
-                f" for memory; "
-                f"{_more_room(self.descriptor)}",
-                missing=[str(span) for span in missing],
-                since=moment_of(self.scope.now()),
-            )
+        shared_target, own_target = given.shared, free - given.shared
         # The previous exchange is detail; it never pushes the view below its least, and takes at most half of the rest.
-        ways, used = self._choose_previous(
-            max(0, min(own_target - own_least, max(own_target - own_full, own_target // 2)))
-        )
+        ways, used = self._choose_previous(max(0, own_target - own_full, own_target // 2))
         chosen_own, own_tokens = own.fit(own_target - used)
         chosen_shared, shared_tokens = shared.fit(shared_target)
+        if shared_tokens > shared_target or own_tokens > own_target - used:
+            # What each side needs at least costs as much to find as all the rest, and seldom matters: only now.
+            shared_least = shared.least() if shared_full > given.shared else 0
+            own_least = own.least() if own_full + previous_full > given.own else 0
+            # A side that cannot get down to its part takes what it needs from the other, down to the other's own least.
+            shared_target = max(given.shared, shared_least)
+            if own_least + shared_target > free:
+                shared_target = max(shared_least, free - own_least)
+            own_target = free - shared_target
+            if shared_least > shared_target or own_least > max(0, own_target) or free < 0:
+                raise CoverTooLarge(
+                    f"the coarsest cover takes {frame + shared_least + own_least} tokens and {max(0, available)} are"
+                    f" left for memory; {_more_room(self.descriptor)}",
+                    missing=[str(span) for span in missing],
+                    since=moment_of(self.scope.now()),
+                )
+            ways, used = self._choose_previous(
+                max(0, min(own_target - own_least, max(own_target - own_full, own_target // 2)))
+            )
+            chosen_own, own_tokens = own.fit(own_target - used)
+            chosen_shared, shared_tokens = shared.fit(shared_target)
         row = RenderingRow(
             turn_pk=self.descriptor.turn_pk,
             step=step,

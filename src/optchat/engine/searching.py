@@ -40,7 +40,7 @@ from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
 
 MAX_CANDIDATES: Final = 600
 MAX_SUMMARIES: Final = 100  # beside them: summaries say again what sources say, and would crowd them out
-_CHECKED_SUMMARIES: Final = 20  # of a page, newest first: each is a search of its own sources
+_CHECKED_SUMMARIES: Final = 20  # of an answer, newest first: each is a search of its own sources
 _COMMON_SCORED: Final = 8  # of the words in more documents than are counted: scoring them all would cost without bound
 _COUNT_CAP: Final = 500
 _ANYWHERE: Final = 1 << KEY_BITS
@@ -58,6 +58,7 @@ class _Search:
     ceiling: int
     place: int | None  # where a later page goes on; None: the first page
     subject: int
+    checked: int  # the summaries that the pages before looked under
 
 
 def search(
@@ -90,7 +91,7 @@ def search(
     """
     query = read_query(text)
     digest = query_digest("search", query, session, kind, before, after, check_order(order))
-    reading, mark, place, subject = _position(reading, db, cursor, digest)
+    reading, mark, place, subject, checked = _position(reading, db, cursor, digest)
     asked = _Search(
         reading,
         db,
@@ -105,11 +106,12 @@ def search(
         mark if reading.sight.owner else index.next_document(db, reading.scope.pk),
         place,
         subject,
+        checked,
     )
-    found, following_place = _newest(asked) if order == "newest" else _best(asked)
+    found, following_place, checked = _newest(asked) if order == "newest" else _best(asked)
     following = None
     if following_place is not None:
-        following = write_cursor(digest, reading.clock, mark, following_place, found[-1].subject)
+        following = write_cursor(digest, reading.clock, mark, following_place, found[-1].subject, checked)
     words: dict[str, int] = {}
     if order == "newest" and not found and asked.place is None:
         words = _count_words(asked)
@@ -133,9 +135,9 @@ def _kind_number(kind: HitKind | None) -> int | None:
 
 def _position(
     reading: Reading, db: Connection, cursor: str | None, digest: str
-) -> tuple[Reading, int, int | None, int]:
+) -> tuple[Reading, int, int | None, int, int]:
     """
-    The reading of the first page, its mark, and where a later page begins.
+    The reading of the first page, its mark, and where a later page begins: place, last subject, summaries looked under.
 
     The mark is what the first page saw: to the owner a document number, to a turn its own boundary. A turn's cursor
     never holds a document number: it would tell how much others have said since the pin, and the same call's answer
@@ -144,17 +146,17 @@ def _position(
     own = reading.own
     if cursor is None:
         mark = index.next_document(db, reading.scope.pk) if reading.sight.owner else 0 if own is None else own.end
-        return reading, mark, None, 0
+        return reading, mark, None, 0, 0
     read = read_cursor(cursor, digest)
-    if len(read.position) != 3:
+    if len(read.position) != 4:
         raise BadCursor("that cursor belongs to another query; repeat the query that gave it, or ask without one")
     if not reading.sight.owner and read.clock != reading.clock:
         raise BadCursor("that cursor belongs to another snapshot; ask again without one")
-    mark, place, subject = read.position
+    mark, place, subject, checked = read.position
     if own is not None and mark < own.end:
         sight = evolve(reading.sight, own=own.chain.ranges(mark))
         reading = evolve(reading, sight=sight, own=evolve(own, end=mark))
-    return reading, mark, place, subject
+    return reading, mark, place, subject, checked
 
 
 def _session_ranges(reading: Reading, db: Connection, session_id: str) -> tuple[OwnRange, ...]:
@@ -187,36 +189,41 @@ def _may_see(reading: Reading, db: Connection, session: SessionRow) -> bool:
 # ---- newest first ----------------------------------------------------------------------------------------------------
 
 
-def _newest(asked: _Search) -> tuple[list[DocumentRow], int | None]:
-    """A page, and the document to go on below if there is more."""
+def _newest(asked: _Search) -> tuple[list[DocumentRow], int | None, int]:
+    """A page, the document to go on below if there is more, and the summaries looked under so far."""
     match = [term.spellings for term in asked.query.terms]
     shown: list[DocumentRow] = []
     subjects = {asked.subject} if asked.place is not None else set[int]()
     below = asked.ceiling if asked.place is None else asked.place
-    wanted = asked.wanted
-    summaries = 0
+    wanted: Wanted = asked.wanted
+    # Counted over all pages, and one by one: how an answer is cut into pages must not change what is in it.
+    checked = shown_checked = asked.checked
     while True:
-        if summaries >= _CHECKED_SUMMARIES and wanted.kind is None:
+        if checked >= _CHECKED_SUMMARIES and wanted.kind is None:
             # Nearly all of them give way. A history that was summarised after it was imported has thousands here.
             wanted = evolve(wanted, sources_only=True)
         rows = index.find_newest(asked.db, asked.reading.sight, match, wanted, below=below, limit=asked.limit + 1)
         for row in rows:
             below = row.key - (asked.reading.scope.pk << KEY_BITS)
-            summaries += row.is_summary
-            if row.subject in subjects or (row.is_summary and _source_matches(asked, row, match)):
+            if row.subject in subjects:
                 continue
+            if row.is_summary and wanted.kind is None:
+                if checked >= _CHECKED_SUMMARIES:
+                    continue
+                checked += 1
+                if _source_matches(asked, row, match):
+                    continue
             if len(shown) == asked.limit:
-                return shown, shown[-1].key - (asked.reading.scope.pk << KEY_BITS)
+                return shown, shown[-1].key - (asked.reading.scope.pk << KEY_BITS), shown_checked
             subjects.add(row.subject)
             shown.append(row)
+            shown_checked = checked
         if len(rows) <= asked.limit:
-            return shown, None
+            return shown, None, checked
 
 
 def _source_matches(asked: _Search, node: DocumentRow, match: Sequence[Sequence[Phrase]]) -> bool:
     """Whether a source under a summary is a hit itself, before or after it."""
-    if asked.wanted.kind is not None:
-        return False  # only summaries were asked for
     wanted = Wanted(sources_only=True, after=asked.wanted.after, before=asked.wanted.before)
     if node.segment_pk is None:
         wanted = Wanted(None, (node.start_seq, node.end_seq), None, True, wanted.after, wanted.before)
@@ -244,12 +251,12 @@ def _count_words(asked: _Search) -> dict[str, int]:
 # ---- best first ------------------------------------------------------------------------------------------------------
 
 
-def _best(asked: _Search) -> tuple[list[DocumentRow], int | None]:
-    """A page, and how many hits were shown if there are more."""
+def _best(asked: _Search) -> tuple[list[DocumentRow], int | None, int]:
+    """A page, how many hits were shown if there are more, and 0: summaries are weighed all at once, none is counted."""
     ranked = _ranked(asked)
     start = asked.place or 0
     end = start + asked.limit
-    return ranked[start:end], end if len(ranked) > end else None
+    return ranked[start:end], end if len(ranked) > end else None, 0
 
 
 def _ranked(asked: _Search) -> list[DocumentRow]:

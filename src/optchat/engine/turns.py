@@ -87,11 +87,11 @@ def admit(
     Begin a turn: seal its request, pin its snapshot (§ 9).
 
     Atomic: all of it, with the end of an earlier open turn, or nothing. Idempotent: the same ``turn_id`` again is the
-    same turn, ended or not.
+    same turn, ended or not; without one, so is a request that a turn began with under the same event key.
 
     Raises:
         SessionBusy: the open turn is alive in another process; or any turn is open and ``if_open`` is "refuse".
-        RevisionConflict: the turn id names a turn that began with another request.
+        RevisionConflict: the turn id names a turn that began with another request, or the request's key another text.
         SessionDeleted, ResyncNeeded, GenerationSuperseded: the session takes no turns.
     """
     public_id = turn_id if turn_id is not None else "turn-" + random_id(12)
@@ -103,7 +103,11 @@ def admit(
         landing = Landing(scope, db, now)
         current = registry.session_by_pk(db, session.session_pk)
         _usable(current, session.generation_pk)
-        found = turns.find_turn(db, current.generation_pk, public_id)
+        found = (
+            turns.find_turn(db, current.generation_pk, public_id)
+            if turn_id is not None
+            else _begun_with(scope, db, current, prepared)
+        )
         if found is not None:
             return _again(scope, landing, current, found, prepared)
         _clear_the_way(landing, current, if_open)
@@ -130,6 +134,25 @@ def admit(
         landing.finish()
     landing.after_commit()
     return Admitted(turn, True, sealed.refs)
+
+
+def _begun_with(
+    scope: Scope, db: Connection, session: SessionRow, request: Sequence[ingest.Prepared]
+) -> TurnRow | None:
+    """
+    The turn that began with this very request, known by its event key.
+
+    Taken for a new one, a request that a host delivers twice would cut off the turn that it had begun.
+    """
+    chain = scope.chain(db, session.segment_pk)
+    events = ledger.find_events(db, chain, (part.sealed.event_hash for part in request))
+    if not request or len(events) < len(request):
+        return None
+    records = ledger.load_records(db, (record_key for record_key, _, _ in events.values()))
+    first = records[min(records)]
+    turn = turns.load_turn(db, first.turn_pk)
+    begins = turn is not None and turn.generation_pk == session.generation_pk and turn.start_seq == first.seq
+    return turn if begins and all(record.turn_pk == first.turn_pk for record in records.values()) else None
 
 
 def _again(

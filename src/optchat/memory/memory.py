@@ -412,13 +412,17 @@ def open(
         summarizer: None is the embedded default, which needs no model, no key and no network.
         tokenizer: counts where a budget names none; None is an upper bound that needs no network.
         policy: the tunables; those that are the scope's format must agree with it.
-        compact: "background": a thread of this process makes summaries; "manual": only ``settle()``, or other processes
-        do. mode: "rwc" creates file and scope; "rw" and "ro" refuse where they are absent; "ro" writes nothing.
+        compact: "background": a thread of this process makes summaries; "manual": only ``settle()``, or other
+            processes, do.
+        mode: "rwc" creates file and scope; "rw" and "ro" refuse where they are absent; "ro" writes nothing.
 
     Raises:
+        BadArgument: a scope, ``compact`` or ``mode`` that cannot be.
         ConfigError: no such file or scope under "rw" or "ro"; a format setting other than the scope's; a network
-        filesystem. NotOurFile: a directory, or somebody else's file; it is left untouched. SchemaTooNew: written by a
-        newer optchat. StoreBusy: the writer lock was not had in time.
+            filesystem.
+        NotOurFile: a directory, or somebody else's file; it is left untouched.
+        SchemaTooNew: written by a newer optchat.
+        StoreBusy: the writer lock was not had in time.
     """
     if compact not in ("background", "manual"):
         raise BadArgument(f"compact is 'background' or 'manual', not {compact!r}")

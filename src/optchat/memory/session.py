@@ -59,7 +59,8 @@ class Session(Generic[M]):
         Args:
             message: the user's request, as text, native, or neutral.
             turn_id: the host's id of the turn: the same id again is the same turn, ended or not.
-            key: the request's event key, if the host has one.
+            key: the request's event key, if the host has one: without a turn_id, the same request again is the turn it
+                began.
             worktree, commit: where the turn happens; None as the session has it.
             if_open: what to do with an earlier open turn of this process, one that is suspended, or whose process died:
                 end it as interrupted, or refuse.
@@ -67,8 +68,9 @@ class Session(Generic[M]):
         Raises:
             SessionBusy: the open turn is alive in another process; or any is open, and ``if_open`` is "refuse".
             BadArgument: the message holds no user's request.
+            RevisionConflict: another request under a turn_id or a key that is sealed.
 
-        Atomic: all of it or nothing. Idempotent by ``turn_id``.
+        Atomic: all of it or nothing. Idempotent by ``turn_id``, else by the request's key.
         """
         if if_open not in ("interrupt", "refuse"):
             raise BadArgument(f"if_open is 'interrupt' or 'refuse', not {if_open!r}")

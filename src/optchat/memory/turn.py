@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Generic, Literal, TypeGuard, TypeVar, cast
+from typing import Generic, Literal, TypeGuard, TypeVar, cast, get_args
 
 from attrs import evolve, frozen
 
@@ -178,8 +178,7 @@ class Turn(Reader, Generic[M]):
         Args:
             budget: the call's window. What is left of it after the other parts bounds memory.
             active: the turn's native messages so far, request first, sent by identity; None: those that this process
-            was
-                handed, or rebuilt from what is sealed.
+                was handed, or rebuilt from what is sealed.
             readiness: "partial" serves a view that says in its own block what it does not cover; None is the policy's.
             wait_seconds: the most to wait for summaries; None is the policy's.
 
@@ -189,7 +188,10 @@ class Turn(Reader, Generic[M]):
             ContextTooLarge: the other parts alone pass the window.
             ToolProtocolError: a call without its result, or a result without its call, would be sent.
             TurnEnded: the turn has its outcome.
+            BadArgument: no such readiness.
         """
+        if readiness is not None and readiness not in get_args(Readiness):
+            raise BadArgument(f"readiness is 'strict' or 'partial', not {readiness!r}; None is the policy's")
         tokenizer = budget.tokenizer or self._house.tokenizer
         with self._scope.store.read() as db:
             state = dispatch.dispatchable(db, self._pk)
