@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -440,3 +441,20 @@ def test_a_handle_that_is_closed(open_memory: Open) -> None:
     memory.close()
     with pytest.raises(optchat.ConfigError, match="open it again"):
         memory.status()
+
+
+@pytest.mark.parametrize("odd", [3, None, b"bytes", {"role": "user", "content": "a native without its adapter"}])
+def test_what_is_no_message(memory: optchat.Memory, odd: Any) -> None:
+    session = memory.session("s")
+    with pytest.raises(optchat.BadArgument):
+        session.turn(odd)
+    turn = session.turn("go")
+    with pytest.raises(optchat.BadArgument):
+        turn.add(odd)
+    with pytest.raises(optchat.BadArgument):
+        turn.observe([odd])
+    with pytest.raises(optchat.BadArgument):
+        turn.tool_result("c", odd)
+    with pytest.raises(optchat.BadArgument):
+        turn.context(optchat.Budget(32_000, 100), readiness=odd if odd is not None else cast("Any", "soon"))
+    assert memory.status().records == 1

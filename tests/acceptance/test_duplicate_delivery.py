@@ -74,6 +74,26 @@ def test_calls_and_results_are_known_by_their_id(memory: optchat.Memory) -> None
     assert memory.status().records == 4
 
 
+def test_a_request_is_known_by_its_key(memory: optchat.Memory, peer: Peer) -> None:
+    """A host without turn ids: its request, delivered again, is the turn that it began, and cuts nothing off."""
+    turn = memory.session("a").turn("look", key="m1")
+    again = memory.session("a").turn("look", key="m1")
+    assert (again.id, again.outcome, again.snapshot) == (turn.id, None, turn.snapshot)
+    assert peer("memory.session('a').turn('look', key='m1').id") == turn.id
+    again.assistant("seen", key="m2")
+    turn.end("completed")
+    before = counts(memory)
+    assert memory.session("a").turn(optchat.HostMessage.user("look", key="m1")).outcome == "completed"
+    assert counts(memory) == before == (1, 2, 1)
+    assert [one.outcome for one in memory.session("a").turns()] == ["completed"]
+    with pytest.raises(optchat.RevisionConflict):
+        memory.session("a").turn("look elsewhere", key="m1")
+    other = memory.session("a").turn("look", key="m3")
+    assert other.id != turn.id
+    other.user("steer", key="m4")
+    assert memory.session("b").turn("look", key="m1").id != turn.id
+
+
 def test_the_first_terminal_report_wins(memory: optchat.Memory) -> None:
     turn = memory.session("a").turn("go")
     turn.assistant("done")

@@ -1,5 +1,5 @@
 """
-What goes wrong in systems like this one: a test for each numbered entry of the project's list that concerns what is built.
+What goes wrong in systems like this one: a test for each numbered entry of that list which concerns what is built.
 
 Entries about what is not built yet (health of a silent host, ceilings, forks, deletion, checkpoints, older and newer
 libraries on one file) have their tests where it is built.
@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_pitfall_05_one_message_larger_than_the_summarizers_window(open_memory: 
         return request.sources[0].text[:40]
 
     memory = open_memory(summarizer=narrow)
-    text = "".join(f"line {number} of the log\n" for number in range(9_000)) + "the needle"
+    text = "".join(f"line {number} of the log\n" for number in range(12_000)) + "the needle"
     assert len(text) > 200_000
     with memory.session("a").turn("read the log") as turn:
         turn.tool_call("c", "read", "{}")
@@ -223,11 +224,11 @@ def test_pitfall_11_what_was_recalled_is_no_new_evidence(memory: optchat.Memory)
 def test_pitfall_12_restatements_are_not_multiplied(memory: optchat.Memory) -> None:
     session = memory.session("a")
     for _ in range(20):
-        ended(session, "remember: deploys are on Fridays", "noted")
+        ended(session, "remember: deploys are on Fridays, when somebody of the platform team is there", "noted")
     memory.settle()
     context = memory.session("b").turn("when?").context(BUDGET)
     assert block(context, "shared").count("Fridays") <= 20, "no more often than it was said"
-    small = memory.session("c").turn("when?").context(optchat.Budget(2_000, 100))
+    small = memory.session("c").turn("when?").context(optchat.Budget(1_200, 100))
     assert 1 <= block(small, "shared").count("Fridays") < 20
     own = session.turn("when?").context(BUDGET)
     assert [
@@ -401,17 +402,17 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_pitfall_28_no_script_is_counted_short(memory: optchat.Memory, script: str) -> None:
-    exact = pytest.importorskip("tiktoken").get_encoding("cl100k_base")
+    exact = optchat.tokenizer_for("gpt-5")
+    if exact.name == optchat.tokenizer_for().name:
+        pytest.skip("no exact tokenizer is installed: optchat[offline] has them")
     for number in range(6):
         ended(memory.session("a"), SCRIPTS[script] * (1 + 5 * number), SCRIPTS[script])
     memory.settle()
     for window in (3_000, 8_000):
         context = memory.session("b").turn(SCRIPTS[script]).context(optchat.Budget(window, 200))
-        real = sum(len(exact.encode(str(part), disallowed_special=())) for m in context.messages for part in m.parts)
-        said = sum(len(exact.encode(block.text, disallowed_special=())) for block in context.blocks)
         use = context.receipt.tokens
-        assert said <= sum(use.blocks.values())
-        assert real > said > 0
+        for one in context.blocks:
+            assert 0 < exact.count(one.text) <= use.blocks[one.kind]
         assert sum(use.blocks.values()) + use.active + use.output + use.reserve + use.left == window
 
 
@@ -422,11 +423,10 @@ def test_pitfall_29_a_view_comes_back_under_its_low_mark(open_memory: Open) -> N
     sizes: list[int] = []
     for number in range(250):
         session.note(f"note {number}: " + "word " * 20)
+        memory.settle()
         sizes.append(len(memory.view().text.encode()))
-    memory.settle()
-    sizes.append(len(memory.view().text.encode()))
     assert max(sizes) <= high
-    drops = [after for before, after in zip(sizes, sizes[1:], strict=False) if after < before]
+    drops = [after for before, after in pairwise(sizes) if after < before]
     assert drops
     assert min(drops) <= low
     assert len(memory.view(session.id).text.encode()) <= high
@@ -439,15 +439,18 @@ def test_pitfall_30_more_than_the_summarizers_window_goes_through_pages(open_mem
     @optchat.summarizer("small-1", window_tokens=4_096)
     def small(request: optchat.SummaryRequest) -> str:
         assert tokenizer.count(json.dumps(request.chat(), ensure_ascii=False)) <= 2 * 4_096
-        pages.extend(source.text for source in request.sources if request.purpose == "chunk")
+        pages.extend(source.text for source in request.sources if source.kind == "user")
         return "; ".join(source.text[:20] for source in request.sources)
 
     memory = open_memory(summarizer=small)
-    words = [f"w{number}" for number in range(10_000)]
-    ended(memory.session("a"), " ".join(words))
+    text = " ".join(f"w{number}" for number in range(10_000))
+    ended(memory.session("a"), text)
     assert memory.settle().stand_ins == 0
-    read = " ".join(pages).split()
-    assert set(words) <= set(read), "nothing is clipped"
+    through = 0
+    for start, page in sorted((text.index(page), page) for page in pages):
+        assert start <= through, "nothing is clipped"
+        through = max(through, start + len(page))
+    assert through == len(text)
 
 
 def test_pitfall_31_a_context_before_anything_is_sealed(memory: optchat.Memory) -> None:

@@ -54,7 +54,7 @@ def test_a_turn_without_records_neither_breaks_the_order_of_publications_nor_sta
         session = memory.session("s")
         session.turn("begin", key="k").end("completed")
         say(session, words(1, 3_000))
-        session.turn("begin", key="k").end("completed")  # a host delivers again what is sealed
+        session.turn("begin", turn_id="again", key="k").end("completed")  # what is sealed, as a turn of its own
         say(session, "short")
         assert [turn.publication_ref for turn in session.turns()] == ["pub:0+1", None, None, None]
         memory.settle()

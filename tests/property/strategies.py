@@ -9,6 +9,13 @@ from hypothesis import strategies as st
 
 from optchat.core.refs import Span, completed_by
 from optchat.core.views import PAPER_RULE, UNIICHAT_RULE, ViewPolicy
+from optchat.testing.strategies import HOSTILE_PIECES
+
+
+def hostile_texts() -> st.SearchStrategy[str]:
+    """Text that looks like structure, ends lines, or breaks careless encoders; and any other."""
+    anything = st.text(st.characters(exclude_categories=()), max_size=8)
+    return st.lists(st.one_of(st.sampled_from(HOSTILE_PIECES), anything), max_size=5).map("".join)
 
 
 def spans(max_level: int = 12, max_index: int = 4096) -> st.SearchStrategy[Span]:

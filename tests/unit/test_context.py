@@ -38,7 +38,9 @@ def test_the_sessions_own_view_says_what_it_does_not_cover() -> None:
     partial = session_block("k3f9a2bq", 2, 6, ["2:4+1", "2:5+1"], [OWN])
 
     assert whole == MemoryBlock(
-        "session", f'<session_memory session="k3f9a2bq" generation="0" through="4">\n{OWN.rendered}</session_memory>', True
+        "session",
+        f'<session_memory session="k3f9a2bq" generation="0" through="4">\n{OWN.rendered}</session_memory>',
+        True,
     )
     assert partial.text.startswith(
         '<session_memory session="k3f9a2bq" generation="2" through="6" missing="2:4+1 2:5+1">\n'
@@ -50,8 +52,7 @@ def test_the_previous_exchange_is_not_for_a_providers_cache() -> None:
 
     assert block == MemoryBlock(
         "previous_exchange",
-        '<previous_exchange session="k3f9a2bq" request="4+1" answer="6+1 7+1">\n'
-        f"{OWN.rendered}</previous_exchange>",
+        f'<previous_exchange session="k3f9a2bq" request="4+1" answer="6+1 7+1">\n{OWN.rendered}</previous_exchange>',
         cache=False,
     )
     assert 'request="4+1">\n' in previous_exchange_block("k3f9a2bq", ["4+1"], [], []).text

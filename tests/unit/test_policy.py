@@ -43,7 +43,7 @@ def test_settings_are_given_by_name() -> None:
         ({"shared_share": -0.1}, "from 0.0 to 1.0"),
         ({"shared_share": float("nan")}, "from 0.0 to 1.0"),
         ({"page_bytes": 0}, "page_bytes must be at least 1"),
-        ({"page_bytes": 3}, "hold one character, so at least 4"),
+        ({"page_bytes": 3}, "one character; give at least 4"),
         ({"leaf_window": 0}, "leaf_window must be at least 1"),
         ({"workers": 0}, "workers must be at least 1"),
         ({"summary_attempts": 0}, "summary_attempts must be at least 1"),

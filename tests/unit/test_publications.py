@@ -101,7 +101,9 @@ def test_a_leaf_is_its_covers_texts_if_they_fit() -> None:
     )
 
 
-@pytest.mark.parametrize(("outcome", "mark"), [("completed", ""), ("failed", "failed: "), ("interrupted", "interrupted: ")])
+@pytest.mark.parametrize(
+    ("outcome", "mark"), [("completed", ""), ("failed", "failed: "), ("interrupted", "interrupted: ")]
+)
 def test_a_leaf_says_in_its_text_and_in_its_structure_how_the_turn_ended(outcome: Outcome, mark: str) -> None:
     leaf = publication_leaf(0, turn(outcome), [node("user: a\nof two lines"), node("assistant: b")], 96)
 

@@ -67,7 +67,7 @@ def test_a_lone_surrogate_is_one_replacement_and_a_pair_of_them_two() -> None:
 
 
 def test_an_attribute_cannot_be_left() -> None:
-    assert escape_attribute("\"' x=\"1\"><i>&") == "&quot;&#39; x=&quot;1&quot;&gt;&lt;i&gt;&amp;"
+    assert escape_attribute('"\' x="1"><i>&') == "&quot;&#39; x=&quot;1&quot;&gt;&lt;i&gt;&amp;"
 
 
 @pytest.mark.parametrize("text", ["a < b", "&lt;&gt;&amp;", "&amp;lt;", "&&lt;;", "plain"])

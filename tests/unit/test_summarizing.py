@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
@@ -318,6 +319,12 @@ def test_plain_text_is_a_reply_without_figures() -> None:
     assert as_reply("x") == SummaryReply("x")
     reply = SummaryReply("x", input_tokens=3)
     assert as_reply(reply) is reply
+
+
+@pytest.mark.parametrize("odd", [None, 7, b"text", {"text": "x"}, SummaryReply(cast("str", None))])
+def test_what_is_neither_text_nor_a_reply_is_refused(odd: Any) -> None:
+    with pytest.raises(BadArgument, match="return"):
+        as_reply(odd)
 
 
 # ---- cutting ---------------------------------------------------------------------------------------------------------

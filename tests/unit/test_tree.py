@@ -152,7 +152,16 @@ def test_a_stand_in_is_never_heavier_than_it_may_be(start: str) -> None:
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
-PAYLOADS = [b"", b"short", b"x" * 17, b"x" * 18, b"x" * 170, "é".encode() * 40, "né👩漢".encode() * 30, "👩".encode() * 129]
+PAYLOADS = [
+    b"",
+    b"short",
+    b"x" * 17,
+    b"x" * 18,
+    b"x" * 170,
+    "é".encode() * 40,
+    "né👩漢".encode() * 30,
+    "👩".encode() * 129,
+]
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=len)

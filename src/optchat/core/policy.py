@@ -63,9 +63,9 @@ class Policy:
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
                 raise BadArgument(f"Policy.{attribute.name} cannot be negative; leave it out for the default")
         if self.page_bytes < 4:
-            raise BadArgument("Policy.page_bytes must hold one character, so at least 4")
+            raise BadArgument("Policy.page_bytes is too small for one character; give at least 4")
         if self.node_bytes is not None and self.node_bytes < 64:
             raise BadArgument("Policy.node_bytes below 64 leaves no room for a summary; 512 is the default")
         high, low = self.view_high_bytes, self.view_low_bytes
         if (high or DEFAULT_VIEW_HIGH_BYTES) <= (low or DEFAULT_VIEW_LOW_BYTES):
-            raise BadArgument("Policy.view_low_bytes must be below view_high_bytes, or a batch could never end")
+            raise BadArgument("a batch of merges could never end; give Policy.view_low_bytes below view_high_bytes")

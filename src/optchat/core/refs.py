@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NewType
 
 from attrs import frozen
@@ -96,6 +97,7 @@ def exact_cover(start: int, end: int) -> tuple[Span, ...]:
     return tuple(spans)
 
 
+@lru_cache(maxsize=1 << 16)  # a view asks for the same few hundred positions again and again
 def post_order(span: Span) -> int:
     """
     The node's place among all nodes of its tree in order of completion: unique and dense.

@@ -24,6 +24,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -94,6 +95,7 @@ class FrontierState:
 EMPTY_FRONTIER: Final = FrontierState(b"")
 
 
+@lru_cache(maxsize=256)  # a turn's views are read several times a call, and are the same bytes
 def spans_of(levels: bytes) -> tuple[Span, ...]:
     """
     The lines that a levels sequence stands for, in order.

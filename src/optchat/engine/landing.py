@@ -89,7 +89,8 @@ class Landing:
         """Insert a node and let what it makes possible follow."""
         made_by = self._recipe(recipe)
         forest.insert_node(self.db, key, node, made_by, inputs, self._birth())
-        self._made[made_by] += 1
+        if recipe.kind != "join":  # nobody asks how many there are, and a counter costs each seal a page
+            self._made[made_by] += 1
         self._nodes[key] = node
         if recipe.kind == "summary":
             self._index_node(key, node)

@@ -339,7 +339,7 @@ def _record_page(
         paired_ref=_paired_ref(reading, db, target, record),
         attachments=_attachments(db, record),
         turn=None if turn is None else turn_info(reading, db, turn),
-        truncated=bool((record.structure or {}).get("truncated")),
+        truncated=_is_cut(record),
         superseded=False,
     )
 
@@ -370,6 +370,12 @@ def _within_tokens(page: bytes, max_tokens: int, tokenizer: Tokenizer) -> bytes:
         else:
             high = middle - 1
     return whole_characters(page, low)
+
+
+def _is_cut(record: RecordRow) -> bool:
+    """Whether the host had less than the whole: it cut a result, or knew only a preview of a report."""
+    structure = record.structure or {}
+    return bool(structure.get("truncated")) or structure.get("complete") is False
 
 
 def _paired_ref(reading: Reading, db: Connection, target: SessionTarget, record: RecordRow) -> str | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from attrs import define, field
 
 from optchat.core.errors import IntegrityError, OptchatError
-from optchat.core.lineage import node_key
+from optchat.core.lineage import node_key, ordinal_of
 from optchat.core.projection import plan_repair
 from optchat.core.records import leaf_text, record_sha256
 from optchat.core.refs import KEY_BITS, Span, exact_cover, span_of_post_order
@@ -62,6 +62,7 @@ def verify(scope: Scope, *, repair: bool) -> VerifyReport:
     _nodes(check, scope.row.shared_tree, None)
     _publications(check)
     _view(check, None)
+    _events(check)
     _index(check)
     _jobs(check)
     return VerifyReport(not check.faults, tuple(check.faults), dict(check.checked), check.repaired)
@@ -260,6 +261,14 @@ def _cover(check: _Check, db: Connection, row: PublicationRow, ref: str) -> None
     cover = exact_cover(row.start_seq, row.end_seq)
     if len(tree.sizes(db, cover)) != len(cover):
         check.fault("COVER_MISSING", ref, "a node of the publication's cover is missing")
+
+
+def _events(check: _Check) -> None:
+    """Every event key leads to a record: else a redelivery would be answered with nothing."""
+    with check.scope.store.read() as db:
+        for key in checks.lost_events(db, check.scope.pk):
+            check.fault("EVENT_LOST", None, f"an event key names record {ordinal_of(key)}, which is missing")
+    check.count("events")
 
 
 def _index(check: _Check) -> None:

@@ -116,6 +116,20 @@ def index_faults(db: Connection) -> list[str]:
     return found
 
 
+def lost_events(db: Connection, scope_pk: int, limit: int = 50) -> list[int]:
+    """Event keys whose record is missing, by that record's key."""
+    return [
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT event.record_key FROM segment JOIN event ON event.segment_pk = segment.segment_pk"
+            " LEFT JOIN record ON record.record_key = event.record_key"
+            " WHERE scope_pk = :scope AND record.record_key IS NULL LIMIT :limit",
+            {"scope": scope_pk, "limit": limit},
+        )
+    ]
+
+
 def document_count(db: Connection, scope_pk: int) -> int:
     return int(
         one_value(

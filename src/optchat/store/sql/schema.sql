@@ -210,10 +210,9 @@ CREATE TABLE event (
     segment_pk        INTEGER NOT NULL REFERENCES segment,
     event_hash        BLOB    NOT NULL,
     revision          INTEGER NOT NULL,
-    record_key        INTEGER NOT NULL REFERENCES record,
+    record_key        INTEGER NOT NULL,             -- no foreign key: its index would cost each seal a page, for no query
     PRIMARY KEY (segment_pk, event_hash)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX event_record ON event (record_key);
 
 -- Not final yet: durable, replaced under its key, never shown.
 CREATE TABLE staged (
@@ -292,7 +291,7 @@ CREATE TABLE recipe (
     prompt_version    INTEGER NOT NULL,
     format            INTEGER NOT NULL,
     parameters        TEXT    NOT NULL,             -- JSON
-    nodes             INTEGER NOT NULL DEFAULT 0,   -- current nodes made by it
+    nodes             INTEGER NOT NULL DEFAULT 0,   -- current nodes made by it; joins are not counted
     UNIQUE (scope_pk, kind, model, prompt_version, format, parameters)
 ) STRICT;
 
