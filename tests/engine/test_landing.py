@@ -69,7 +69,7 @@ def test_a_turn_without_records_is_no_previous_exchange() -> None:
         session = memory.session("s")
         session.turn("begin", key="k").end("completed")
         say(session, "and now?")
-        session.turn("begin", key="k").end("completed")
+        session.turn("begin", turn_id="again", key="k").end("completed")
         assert "and now?" in previous_exchange(session.turn("what was asked?"))
 
 

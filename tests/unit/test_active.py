@@ -38,10 +38,10 @@ class Host:
         return message.said
 
     def encode(self, blocks: Sequence[MemoryBlock], /) -> Sequence[Native]:
-        raise AssertionError("a transcript has no blocks")
+        raise AssertionError(f"a transcript has no blocks: {blocks}")
 
     def count(self, message: Native, tokenizer: Tokenizer, /) -> int:
-        raise AssertionError("a transcript is not counted here")
+        raise AssertionError(f"a transcript is not counted here: {message} by {tokenizer}")
 
     def rebuild(self, messages: Sequence[HostMessage], /) -> Sequence[Native]:
         check_pairs(messages)

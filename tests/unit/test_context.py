@@ -1,10 +1,7 @@
 """The blocks of memory: their text to the byte, and that nothing shown in them can pass for another."""
 
-from datetime import UTC, datetime
-
 from optchat.core.context import (
     MEMORY_GUIDANCE,
-    Context,
     ShownLine,
     guidance_block,
     memory_sha256,
@@ -37,11 +34,8 @@ def test_the_sessions_own_view_says_what_it_does_not_cover() -> None:
     whole = session_block("k3f9a2bq", 0, 4, [], [OWN])
     partial = session_block("k3f9a2bq", 2, 6, ["2:4+1", "2:5+1"], [OWN])
 
-    assert whole == MemoryBlock(
-        "session",
-        f'<session_memory session="k3f9a2bq" generation="0" through="4">\n{OWN.rendered}</session_memory>',
-        True,
-    )
+    head = '<session_memory session="k3f9a2bq" generation="0" through="4">'
+    assert whole == MemoryBlock("session", f"{head}\n{OWN.rendered}</session_memory>", cache=True)
     assert partial.text.startswith(
         '<session_memory session="k3f9a2bq" generation="2" through="6" missing="2:4+1 2:5+1">\n'
     )

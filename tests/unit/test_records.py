@@ -62,8 +62,10 @@ EVERY_PART: list[tuple[str, Part, str]] = [
         ToolResultPart(
             "c1", (TextPart("before"), IMAGE, TextPart("after"), FILE, IMAGE), is_error=True, truncated=True
         ),
-        f"tool_result: error: before\n[image/png, 600 B, sha256 {PNG_SHA[:12]}]\nafter\n"
-        f"[text/plain at https://example.org/a.txt]\n[image/png, 600 B, sha256 {PNG_SHA[:12]}]",
+        (
+            f"tool_result: error: before\n[image/png, 600 B, sha256 {PNG_SHA[:12]}]\nafter\n"
+            f"[text/plain at https://example.org/a.txt]\n[image/png, 600 B, sha256 {PNG_SHA[:12]}]"
+        ),
     ),
 ]
 
@@ -132,9 +134,9 @@ def test_numbers_and_sizes_that_files_were_written_with() -> None:
     assert (LEAF_FORMAT, INLINE_BYTES, PIECE_BYTES) == (1, 4096, 65_536)
 
 
-@pytest.mark.parametrize("text", ["", "né👩", "\ud800", "\udc00\ud83d", "\ud83d\ude00"])
-def test_text_survives_as_bytes_lone_surrogates_too(text: str) -> None:
-    assert to_text(to_bytes(text)) == text
+def test_text_survives_as_bytes_lone_surrogates_too() -> None:
+    for text in ("", "né👩", "\ud800", "\udc00\ud83d", "\ud83d\ude00"):
+        assert to_text(to_bytes(text)) == text
 
 
 # ---- messages into records -------------------------------------------------------------------------------------------

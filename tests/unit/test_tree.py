@@ -152,27 +152,19 @@ def test_a_stand_in_is_never_heavier_than_it_may_be(start: str) -> None:
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
-PAYLOADS = [
-    b"",
-    b"short",
-    b"x" * 17,
-    b"x" * 18,
-    b"x" * 170,
-    "é".encode() * 40,
-    "né👩漢".encode() * 30,
-    "👩".encode() * 129,
-]
+TEXTS = ["", "short", "x" * 17, "x" * 18, "x" * 170, "é" * 40, "né👩漢" * 30, "👩" * 129]
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=len)
+@pytest.mark.parametrize("text", TEXTS, ids=len)
 @pytest.mark.parametrize("page_bytes", [4, 5, 17, 512])
-def test_pages_rejoin_exactly_and_cut_no_character(payload: bytes, page_bytes: int) -> None:
+def test_pages_rejoin_exactly_and_cut_no_character(text: str, page_bytes: int) -> None:
+    payload = text.encode()
     starts = page_starts(payload, page_bytes)
 
     pages = [page_of(payload, page_bytes, number) for number in range(len(starts))]
 
     assert b"".join(pages) == payload
-    assert "".join(page.decode() for page in pages) == payload.decode()
+    assert "".join(page.decode() for page in pages) == text
     assert all(page_bytes - 3 <= len(page) <= page_bytes for page in pages[:-1])
     assert len(pages[-1]) <= page_bytes
     assert all(pages) or pages == [b""]

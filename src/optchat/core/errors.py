@@ -235,6 +235,7 @@ class ContextTooLarge(OptchatError):
 
     @property
     def tokens(self) -> TokenUse:
+        """What each part of the request costs, and the window that they pass."""
         if self._tokens is None:  # only an error built by hand, without its figures, has none
             raise AttributeError("this ContextTooLarge was made without its token use")
         return self._tokens

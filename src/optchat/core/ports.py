@@ -39,7 +39,9 @@ class Tokenizer(Protocol):
         """Stable and versioned: the key of cached counts."""
         ...
 
-    def count(self, text: str, /) -> int: ...
+    def count(self, text: str, /) -> int:
+        """The tokens of a text, at least as many as the model would count. It raises nothing, whatever the text."""
+        ...
 
 
 class Summarizer(Protocol):
@@ -51,7 +53,9 @@ class Summarizer(Protocol):
         ...
 
     @property
-    def window_tokens(self) -> int: ...
+    def window_tokens(self) -> int:
+        """The most input tokens of a request; larger sources are handed over in pages."""
+        ...
 
     def summarize(self, request: SummaryRequest, /) -> Reply:
         """Answer, or raise to be retried."""
@@ -111,7 +115,9 @@ class HostAdapter(Protocol[M]):
     """A pure codec, one native message at a time: prefix-stable by construction, and aligned for checkpoints."""
 
     @property
-    def info(self) -> HostInfo: ...
+    def info(self) -> HostInfo:
+        """What the host is, and what of its lifecycle can be seen."""
+        ...
 
     def decode(self, message: M, /) -> Sequence[HostMessage]:
         """The neutral messages in a native one; () for system, reasoning and host summaries."""

@@ -146,6 +146,7 @@ class SearchPage(Page[Hit]):
 
     @property
     def hits(self) -> tuple[Hit, ...]:
+        """The page's items."""
         return self.items
 
 
