@@ -108,9 +108,17 @@ def test_steering_between_parallel_calls_waits_for_all_their_results() -> None:
 
 
 def test_parallel_calls_in_messages_of_their_own_are_one_group() -> None:
-    a, b, answers = own(call("a")), own(call("b")), own(result("b", "a"))
+    a, b, one, other = own(call("a")), own(call("b")), own(result("b")), own(result("a"))
+    both = own(result("b", "a"))
 
-    assert arrange([a, b, answers]) == [a, b, answers]
+    assert arrange([a, b, one, other]) == [a, b, one, other]
+    assert arrange([a, b, both]) == [a, b, both]
+
+
+def test_a_call_made_after_the_first_result_begins_a_group_of_its_own() -> None:
+    calling, a, late, b, c = own(call("a", "b")), own(result("a")), own(call("c")), own(result("b")), own(result("c"))
+
+    assert arrange([calling, a, late, b, c]) == [calling, a, b, late, c]
 
 
 def test_a_hosts_own_words_do_not_join_a_group_of_calls() -> None:
@@ -134,10 +142,10 @@ def test_a_rebuilt_message_does_not_join_a_hosts_own() -> None:
 
 def test_results_that_answer_more_than_is_open_wait() -> None:
     """One native message with two results cannot be sent before both its calls were."""
-    calling, both, other = own(call("a")), own(result("a", "b")), own(call("b"))
+    calling, steer, both, other = own(call("a")), own(user()), own(result("a", "b")), own(call("b"))
 
-    assert arrange([calling, both, other]) == [calling, both, other]
-    assert arrange([calling, other, both]) == [calling, other, both]
+    assert arrange([calling, steer, both]) == [calling, steer, both]
+    assert arrange([calling, other, steer, both]) == [calling, other, both, steer]
 
 
 def test_a_call_without_a_result_stays_where_it_is_and_so_does_what_follows() -> None:
@@ -201,6 +209,14 @@ def test_an_id_that_comes_again_is_the_latest_call() -> None:
     transcript([own(call("a")), own(result("a")), own(again), sealed(result("a"))], host)
 
     assert host.runs == [(again, result("a"))]
+
+
+def test_a_call_of_the_run_itself_is_not_put_before_it() -> None:
+    host = Host()
+
+    transcript([own(call("a")), own(result("a")), sealed(call("a")), sealed(result("a"))], host)
+
+    assert host.runs == [(call("a"), result("a"))]
 
 
 def test_a_late_result_without_its_call_is_refused_by_who_rebuilds() -> None:

@@ -33,7 +33,7 @@ from optchat.core.terms import HitKind
 from optchat.core.words import Phrase
 from optchat.engine.handle import microseconds
 from optchat.engine.sights import Reading, unknown
-from optchat.store import forest, payloads, publications, registry, search as index
+from optchat.store import forest, payloads, publications, registry, search as index, turns
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection, moment_of
 from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
@@ -41,6 +41,7 @@ from optchat.store.search import EVER, CandidateRow, DocumentRow, Wanted
 MAX_CANDIDATES: Final = 600
 MAX_SUMMARIES: Final = 100  # beside them: summaries say again what sources say, and would crowd them out
 _CHECKED_SUMMARIES: Final = 20  # of an answer, newest first: each is a search of its own sources
+_CHECKED_TURNS: Final = 16  # under one summary of the shared tree; it is at most so many range look-ups
 _COMMON_SCORED: Final = 8  # of the words in more documents than are counted: scoring them all would cost without bound
 _COUNT_CAP: Final = 500
 _ANYWHERE: Final = 1 << KEY_BITS
@@ -208,6 +209,8 @@ def _newest(asked: _Search) -> tuple[list[DocumentRow], int | None, int]:
             if row.subject in subjects:
                 continue
             if row.is_summary and wanted.kind is None:
+                if row.segment_pk is None and row.end_seq - row.start_seq > _CHECKED_TURNS:
+                    continue  # so much was said under it that its parts are the hits
                 if checked >= _CHECKED_SUMMARIES:
                     continue
                 checked += 1
@@ -224,19 +227,30 @@ def _newest(asked: _Search) -> tuple[list[DocumentRow], int | None, int]:
 
 def _source_matches(asked: _Search, node: DocumentRow, match: Sequence[Sequence[Phrase]]) -> bool:
     """Whether a source under a summary is a hit itself, before or after it."""
-    wanted = Wanted(sources_only=True, after=asked.wanted.after, before=asked.wanted.before)
-    if node.segment_pk is None:
-        wanted = Wanted(None, (node.start_seq, node.end_seq), None, True, wanted.after, wanted.before)
-    else:
+    if node.segment_pk is not None:
         ranges = asked.reading.scope.chain(asked.db, node.segment_pk).ranges(node.end_seq, node.start_seq)
-        wanted = Wanted(ranges, None, None, True, wanted.after, wanted.before)
+    else:
+        ranges = _said_under(asked, node)
+    wanted = Wanted(ranges, sources_only=True, after=asked.wanted.after, before=asked.wanted.before)
     return bool(index.find_newest(asked.db, asked.reading.sight, match, wanted, below=asked.ceiling, limit=1))
+
+
+def _said_under(asked: _Search, node: DocumentRow) -> tuple[OwnRange, ...]:
+    """The records that a node of the shared tree speaks of. By publication they would be sought among all others."""
+    numbers = list(range(node.start_seq, node.end_seq))
+    published = publications.load_publications(asked.db, asked.reading.scope.pk, numbers)
+    ranges: list[OwnRange] = []
+    for row in published.values():
+        turn = turns.load_turn(asked.db, row.turn_pk)
+        if turn is not None:
+            ranges.append(OwnRange(turn.segment_pk, row.start_seq, row.end_seq))
+    return tuple(ranges)
 
 
 def _count_words(asked: _Search) -> dict[str, int]:
     """The visible records with each word, counted up to a cap."""
     wanted = asked.wanted
-    sources = Wanted(wanted.within, wanted.published, wanted.kind, True, wanted.after, wanted.before)
+    sources = evolve(wanted, sources_only=True)
     return words_counted(
         asked.query.terms,
         [

@@ -190,12 +190,11 @@ class Wanted:
     """
     What a search is limited to.
 
-    ``within``: records of these ranges, and nodes wholly inside one; None: anywhere. ``published``: what publications
-    of these numbers [first, end) made visible. ``after`` is inclusive, ``before`` exclusive, in microseconds.
+    ``within``: records of these ranges, and nodes wholly inside one; None: anywhere. ``after`` is inclusive, ``before``
+    exclusive, in microseconds.
     """
 
     within: tuple[OwnRange, ...] | None = None
-    published: tuple[int, int] | None = None
     kind: int | None = None
     sources_only: bool = False
     after: int = -EVER
@@ -362,9 +361,6 @@ def _scan(
     if wanted.within is not None:
         conditions, inside = _inside("within", wanted.within)
         bindings |= inside
-    if wanted.published is not None:
-        conditions += " AND d.visible >= :first_publication AND d.visible < :end_publication"
-        bindings["first_publication"], bindings["end_publication"] = wanted.published
     if wanted.within == ():
         return
     for scan in _passes(sight, below):
