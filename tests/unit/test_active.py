@@ -121,6 +121,12 @@ def test_a_call_made_after_the_first_result_begins_a_group_of_its_own() -> None:
     assert arrange([calling, a, late, b, c]) == [calling, a, b, late, c]
 
 
+def test_a_call_made_after_steering_does_not_overtake_it() -> None:
+    first, steer, second, a, b = own(call("a")), own(user()), own(call("b")), own(result("a")), own(result("b"))
+
+    assert arrange([first, steer, second, a, b]) == [first, a, steer, second, b]
+
+
 def test_a_hosts_own_words_do_not_join_a_group_of_calls() -> None:
     """No adapter merges a host's own objects: between them and their results only calls may stand."""
     calling, words, answer = own(call("a")), own(HostMessage.assistant("meanwhile")), own(result("a"))

@@ -70,7 +70,7 @@ def test_a_cursor_is_tied_to_every_argument_of_its_query() -> None:
         encoded([DIGEST, 7, 1 << 62]),  # past what a column of the file can hold
         encoded([DIGEST, 7, [40]]),
         encoded([DIGEST, 7, 40]) + "A",
-        encoded([DIGEST, 7, 40]) + "é",
+        encoded([DIGEST, 7, 40]) + "éééé",
         base64.urlsafe_b64encode(b" " * 300 + json.dumps([DIGEST, 7, 40]).encode()).decode(),  # longer than any
         encoded([DIGEST, 7, 40])[:-4],
         base64.urlsafe_b64encode(b"[" * 290).decode(),

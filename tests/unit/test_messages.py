@@ -101,10 +101,21 @@ def test_content_is_text_or_parts() -> None:
 
 def test_a_message_is_a_value() -> None:
     parts = [TEXT]
-    message = HostMessage("user", parts)  # type: ignore[arg-type] # any iterable is taken
+    message = HostMessage("user", parts)
     parts.append(TextPart("later"))
 
     assert message == HostMessage.user("hello")
     assert hash(message) == hash(HostMessage.user("hello"))
     with pytest.raises(FrozenInstanceError):
         message.key = "k"  # type: ignore[misc] # the point
+
+
+def test_flags_keys_and_revisions_of_another_type_are_refused_at_birth() -> None:
+    for make in (
+        lambda: ToolResultPart("c", (), is_error="no"),  # type: ignore[arg-type]
+        lambda: ReportPart("n", "t", complete=1),  # type: ignore[arg-type]
+        lambda: HostMessage("user", (), key=5),  # type: ignore[arg-type]
+        lambda: HostMessage("user", (), revision="1"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(BadArgument):
+            make()

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import TypeAlias
 
 from attrs import Attribute, field, frozen
-from attrs.validators import instance_of
 
 from optchat.core.errors import BadArgument
 from optchat.core.terms import OUTCOMES, Outcome, Role
@@ -24,6 +23,14 @@ def _text(instance: object, attribute: Attribute[str], value: object) -> None:
     if not isinstance(value, str):
         raise BadArgument(
             f"{type(instance).__name__}.{attribute.name} must be text, not {type(value).__name__}; decode it first"
+        )
+
+
+def _flag(instance: object, attribute: Attribute[bool], value: object) -> None:
+    if not isinstance(value, bool):
+        raise BadArgument(
+            f"{type(instance).__name__}.{attribute.name} is True or False, not {type(value).__name__};"
+            f" leave it out for {attribute.default}"
         )
 
 
@@ -87,8 +94,8 @@ class ToolResultPart:
 
     call_id: str = field(validator=_text)
     content: tuple[TextPart | BlobPart, ...] = field(converter=_content_tuple)
-    is_error: bool = field(default=False, validator=instance_of(bool))
-    truncated: bool = field(default=False, validator=instance_of(bool))
+    is_error: bool = field(default=False, validator=_flag)
+    truncated: bool = field(default=False, validator=_flag)
 
 
 @frozen
@@ -97,7 +104,7 @@ class ReportPart:
 
     name: str = field(validator=_text)
     text: str = field(validator=_text)
-    complete: bool = field(default=True, validator=instance_of(bool))
+    complete: bool = field(default=True, validator=_flag)
 
 
 Content: TypeAlias = str | Sequence[TextPart | BlobPart]
@@ -154,7 +161,11 @@ class HostMessage:
                 )
         if self.outcome is not None and self.outcome not in OUTCOMES:
             raise BadArgument(f"unknown outcome {self.outcome!r}; use 'completed', 'failed' or 'interrupted'")
-        if self.revision < 0:
+        if self.key is not None and not isinstance(self.key, str):
+            raise BadArgument(
+                f"a message's key is text, not {type(self.key).__name__}; leave it out if the host has none"
+            )
+        if not isinstance(self.revision, int) or self.revision < 0:
             raise BadArgument("a revision counts from 0; leave it out if the host has none")
 
     @staticmethod
