@@ -440,3 +440,15 @@ def test_a_context_records_nothing_as_said(memory: optchat.Memory) -> None:
         assert contexts[1].receipt.repeated_bytes == sum(len(block.text.encode()) for block in contexts[0].blocks)
         assert memory.status().records == 1
         turn.assistant("done")
+
+
+def test_what_is_observed_again_as_other_objects_is_sent_as_those(memory: optchat.Memory) -> None:
+    wire = WIRE
+    with memory.session("again", adapter=wire).turn("hello", turn_id="t") as turn:
+        first = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "one moment"}]
+        turn.observe(first)
+        turn.context(optchat.Budget(8_000, 100))
+        again = [dict(message) for message in first]
+        turn.observe(again)
+        sent = turn.context(optchat.Budget(8_000, 100)).messages[-2:]
+        assert all(one is other for one, other in zip(sent, again, strict=True))

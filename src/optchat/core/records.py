@@ -67,6 +67,7 @@ class SealedPart:
     leaf_escaped: int | None
     event_hash: bytes
     revision: int
+    apart: BlobRef | None  # the payload, where it is too large for its row: hashed here, outside any transaction
 
 
 def call_hash(call_id: str) -> bytes:
@@ -383,6 +384,7 @@ def _sealed(
         leaf_escaped=None if leaf is None else escaped_size(leaf),
         event_hash=event,
         revision=revision,
+        apart=BlobRef(hashlib.sha256(payload).digest(), payload) if len(payload) > INLINE_BYTES else None,
     )
 
 

@@ -55,8 +55,7 @@ def _prepared(scope: Scope, turn: TranscriptTurn) -> tuple[ingest.Prepared, ...]
         for ordinal, message in enumerate(turn.messages)
         for part in ingest.prepare(scope, [message], turn_id=turn.turn_id, ordinal=ordinal)
     ]
-    ingest.stage_bytes(scope, parts)
-    return ingest.with_words(scope, parts)
+    return ingest.ready(scope, parts)
 
 
 def _store(landing: Landing, session: SessionRow, history: TranscriptTurn, parts: Sequence[ingest.Prepared]) -> int:
@@ -103,8 +102,7 @@ def import_note(scope: Scope, session: SessionRow, text: str, turn_id: str) -> I
     """Plain text as a note, in a turn of its own."""
     message = HostMessage.user(text)
     parts = ingest.prepare(scope, [message], turn_id=turn_id, ordinal=0, kind="note")
-    ingest.stage_bytes(scope, parts)
-    prepared = ingest.with_words(scope, parts)
+    prepared = ingest.ready(scope, parts)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         current = registry.session_by_pk(db, session.session_pk)
         landing = Landing(scope, db, scope.now())

@@ -121,9 +121,18 @@ def _as_provenance(
     return sealed
 
 
-def with_words(scope: Scope, parts: Iterable[SealedPart]) -> tuple[Prepared, ...]:
-    """Parts with their words for the index, made outside any transaction: it is what takes longest."""
-    return tuple(_prepared(scope, part) for part in parts)
+def ready(scope: Scope, parts: Sequence[SealedPart], new: Sequence[SealedPart] | None = None) -> tuple[Prepared, ...]:
+    """
+    Parts ready for :func:`seal`: their words made and their large bytes staged, which is what takes longest.
+
+    Args:
+        new: those of them that are not sealed yet, as far as is known; None: all. The others are only compared.
+    """
+    fresh = {id(part) for part in (parts if new is None else new)}
+    stage_bytes(scope, (part for part in parts if id(part) in fresh))
+    return tuple(
+        _prepared(scope, part) if id(part) in fresh else Prepared(part, None, index_later=False) for part in parts
+    )
 
 
 def unsealed(scope: Scope, db: Connection, turn: TurnRow, parts: Iterable[SealedPart]) -> list[SealedPart]:
@@ -158,39 +167,39 @@ def stage_bytes(scope: Scope, parts: Iterable[SealedPart]) -> None:
     Idempotent: bytes are kept once by (scope, digest); pieces that are there stay. A crash leaves pieces that nothing
     names.
     """
-    for blob in _blobs_of(parts):
-        if len(blob.data) <= IN_SEAL_BYTES:
-            continue
-        pieces = -(-len(blob.data) // PIECE_BYTES)
-        step = STAGE_BYTES // PIECE_BYTES
-        for first in range(0, pieces, step):
-            with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-                found = payloads.find_blob(db, scope.pk, blob.sha256)
-                if found is not None and found[1]:
-                    break
-                pk = found[0] if found else payloads.create_blob(db, scope.pk, blob.sha256, len(blob.data))
-                payloads.write_pieces(db, pk, blob.data, first, min(step, pieces - first))
-                if first + step >= pieces:
-                    payloads.complete_blob(db, pk)
-
-
-def _blobs_of(parts: Iterable[SealedPart]) -> list[BlobRef]:
-    blobs: list[BlobRef] = []
+    step = STAGE_BYTES // PIECE_BYTES
     for part in parts:
-        if payloads.needs_blob(len(part.payload)):
-            blobs.append(BlobRef(hashlib.sha256(part.payload).digest(), part.payload))
-        blobs.extend(part.blobs)
-    return blobs
+        for blob in part.blobs if part.apart is None else (part.apart, *part.blobs):
+            if len(blob.data) <= IN_SEAL_BYTES:
+                continue
+            for first in range(0, _pieces(blob), step):
+                with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+                    if _keep(db, scope, blob, first, step).was_there:
+                        break
 
 
-def _keep(db: Connection, scope: Scope, blob: BlobRef) -> int:
+def _pieces(blob: BlobRef) -> int:
+    return -(-len(blob.data) // PIECE_BYTES)
+
+
+@frozen
+class _Kept:
+    blob_pk: int
+    was_there: bool  # whole, before this call
+
+
+def _keep(db: Connection, scope: Scope, blob: BlobRef, first: int = 0, count: int | None = None) -> _Kept:
+    """Keep a blob, or the pieces of it from ``first`` on; with the last of them it is complete."""
     found = payloads.find_blob(db, scope.pk, blob.sha256)
     if found is not None and found[1]:
-        return found[0]
+        return _Kept(found[0], was_there=True)
     pk = found[0] if found else payloads.create_blob(db, scope.pk, blob.sha256, len(blob.data))
-    payloads.write_pieces(db, pk, blob.data, 0, -(-len(blob.data) // PIECE_BYTES))
-    payloads.complete_blob(db, pk)
-    return pk
+    rest = _pieces(blob) - first
+    written = rest if count is None else min(count, rest)
+    payloads.write_pieces(db, pk, blob.data, first, written)
+    if written == rest:
+        payloads.complete_blob(db, pk)
+    return _Kept(pk, was_there=False)
 
 
 def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prepared: Sequence[Prepared]) -> Sealed:
@@ -223,9 +232,7 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
         key = turn.segment_pk << KEY_BITS | seq
         at = landing.at if sealed.at is None else microseconds(sealed.at)
         offset = 0 if sealed.at is None else utc_offset_seconds(sealed.at)
-        blob = None
-        if payloads.needs_blob(len(sealed.payload)):
-            blob = _keep(db, scope, BlobRef(hashlib.sha256(sealed.payload).digest(), sealed.payload))
+        blob = None if sealed.apart is None else _keep(db, scope, sealed.apart).blob_pk
         paired = None
         if sealed.kind == "tool_result" and sealed.call_id is not None:
             paired = ledger.find_call(db, chain, sealed.call_id, seq)
@@ -241,7 +248,7 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
             leaf_format=scope.row.leaf_format,
         )
         if sealed.blobs:
-            payloads.link_blobs(db, key, [_keep(db, scope, image) for image in sealed.blobs])
+            payloads.link_blobs(db, key, [_keep(db, scope, image).blob_pk for image in sealed.blobs])
         ledger.insert_event(db, turn.segment_pk, sealed.event_hash, sealed.revision, key)
         events[sealed.event_hash] = key, sealed.revision, sealed.sha256
         verbatim = None
@@ -338,8 +345,7 @@ def seal_next(
             first, guess = guess, None
             messages = make(first)
             new = parts = [part for message in messages for part in message]
-        prepared = _with_words_of_new(scope, parts, new)
-        stage_bytes(scope, new)
+        prepared = ready(scope, parts, new)
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             if turns.last_message_ordinal(db, turn_pk) + 1 != first:
                 continue
@@ -360,8 +366,7 @@ def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts:
             found = ledger.find_events(db, scope.chain(db, turn.segment_pk), (part.event_hash for part in parts))
             known = [found[part.event_hash][0] for part in parts]
             return Sealed(tuple(session_ref(session_id, generation, key & KEY_MASK) for key in known), 0)
-    prepared = _with_words_of_new(scope, parts, new)
-    stage_bytes(scope, new)
+    prepared = ready(scope, parts, new)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         landing = Landing(scope, db, scope.now())
         sealed = seal(landing, _turn(db, turn_pk), session_id, generation, prepared)
@@ -369,11 +374,6 @@ def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts:
         landing.finish()
     landing.after_commit()
     return sealed
-
-
-def _with_words_of_new(scope: Scope, parts: Sequence[SealedPart], new: Sequence[SealedPart]) -> list[Prepared]:
-    fresh = {id(part) for part in new}
-    return [_prepared(scope, part) if id(part) in fresh else Prepared(part, None, index_later=False) for part in parts]
 
 
 def _turn(db: Connection, turn_pk: int) -> TurnRow:

@@ -96,8 +96,7 @@ def admit(
     """
     public_id = turn_id if turn_id is not None else "turn-" + random_id(12)
     parts = ingest.prepare(scope, request, turn_id=public_id, ordinal=0)
-    ingest.stage_bytes(scope, parts)
-    prepared = ingest.with_words(scope, parts)
+    prepared = ingest.ready(scope, parts)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         now = scope.now()
         landing = Landing(scope, db, now)
@@ -369,8 +368,7 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
             ordinal = 0 if host is None else turns.last_message_ordinal(db, host.turn_pk) + 1
         turn_id = own_id if host is None else host.turn_id
         parts = ingest.prepare(scope, [message], turn_id=turn_id, ordinal=ordinal, kind=kind)
-        ingest.stage_bytes(scope, parts)
-        prepared = ingest.with_words(scope, parts)
+        prepared = ingest.ready(scope, parts)
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             now_open = turns.open_turn(db, current.generation_pk)
             same = (None if host is None else host.turn_pk) == (None if now_open is None else now_open.turn_pk)

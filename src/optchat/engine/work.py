@@ -309,8 +309,7 @@ def _keep_pieces(
             queue.remove_job(db, job.job_pk)
             return False
         landing = Landing(scope, db, scope.now())
-        turn = turns.load_turn(db, record.turn_pk)
-        visible = None if turn is None or turn.publication_key is None else ordinal_of(turn.publication_key)
+        visible = search.visible_through(db, record.record_key)
         first = scopes.take_document_numbers(db, scope.pk, len(ready))
         search.insert_documents(
             db,

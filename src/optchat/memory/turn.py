@@ -333,6 +333,7 @@ class Turn(Reader, Generic[M]):
             sealed = ingest.seal_at(self._scope, self._pk, *self._name, parts)
             for ordinal, message in enumerate(messages):
                 self._natives[ordinal] = (message,)
+            self._built = None  # the same messages may have come as other objects, and those are sent by identity
             return sealed.refs
 
     def stage(self, message: M | HostMessage) -> None:

@@ -91,8 +91,7 @@ def unindexed_records(db: Connection, scope_pk: int) -> list[int]:
         for row in all_rows(
             db,
             "SELECT record_key FROM segment JOIN record ON record_key BETWEEN segment_pk << 40 AND segment_pk << 40 |"
-            " :mask"
-            " WHERE scope_pk = :scope AND record.state = 0 AND payload_bytes > 0"
+            " :mask WHERE scope_pk = :scope AND record.state = 0 AND payload_bytes > 0"
             " AND NOT EXISTS (SELECT 1 FROM document WHERE document.subject = record_key AND document.kind < 6)"
             " AND NOT EXISTS (SELECT 1 FROM job WHERE job.kind = 4 AND job.subject = record_key)"
             " AND (structure IS NULL OR json_extract(structure, '$.memory') IS NULL)"

@@ -134,9 +134,8 @@ def insert_node(db: Connection, node_key: int, node: Node, recipe_pk: int, input
     run(
         db,
         "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, failed,"
-        " interrupted,"
-        " first_at, last_at) VALUES (:key, 0, :kind, :text, :escaped, :recipe, :inputs, :born, :failed, :interrupted,"
-        " :first, :last)",
+        " interrupted, first_at, last_at) VALUES (:key, 0, :kind, :text, :escaped, :recipe, :inputs, :born, :failed,"
+        " :interrupted, :first, :last)",
         {
             "key": node_key,
             "kind": NODE_KIND_NUMBER[node.kind],

@@ -60,8 +60,7 @@ class RecordRow:
 
 _RECORD = (
     "SELECT record_key, turn_pk, kind, message, part, at, utc_offset, sha256, payload_bytes, blob_pk, structure,"
-    " paired_key,"
-    " leaf_format, leaf_bytes, leaf_escaped, state FROM record "
+    " paired_key, leaf_format, leaf_bytes, leaf_escaped, state FROM record "
 )
 
 
@@ -85,11 +84,9 @@ def insert_record(
     run(
         db,
         "INSERT INTO record (record_key, turn_pk, kind, message, part, at, utc_offset, sha256, payload_bytes, payload,"
-        " blob_pk,"
-        " structure, call_hash, paired_key, leaf_format, leaf_bytes, leaf_escaped)"
+        " blob_pk, structure, call_hash, paired_key, leaf_format, leaf_bytes, leaf_escaped)"
         " VALUES (:key, :turn, :kind, :message, :part, :at, :offset, :sha256, :bytes, :payload, :blob, :structure,"
-        " :call_hash,"
-        " :paired, :leaf_format, :leaf_bytes, :leaf_escaped)",
+        " :call_hash, :paired, :leaf_format, :leaf_bytes, :leaf_escaped)",
         {
             "key": record_key,
             "turn": turn_pk,

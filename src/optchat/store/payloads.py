@@ -14,7 +14,7 @@ from attrs import frozen
 
 from optchat.core.errors import IntegrityError
 from optchat.core.messages import Part
-from optchat.core.records import INLINE_BYTES, KINDS, PIECE_BYTES, decode_part, leaf_text, spoken_text
+from optchat.core.records import KINDS, PIECE_BYTES, decode_part, leaf_text, spoken_text
 from optchat.store.ledger import RecordRow, load_records
 from optchat.store.rows import Connection, all_rows, insert, keys, one_row, one_value, run
 
@@ -152,8 +152,3 @@ def link_blobs(db: Connection, record_key: int, blobs: Sequence[int]) -> None:
             "INSERT INTO record_blob (record_key, ordinal, blob_pk) VALUES (:record, :ordinal, :blob)",
             {"record": record_key, "ordinal": ordinal, "blob": blob},
         )
-
-
-def needs_blob(payload_bytes: int) -> bool:
-    """Whether a payload of that size is kept in pieces rather than in its row."""
-    return payload_bytes > INLINE_BYTES

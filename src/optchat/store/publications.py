@@ -42,8 +42,7 @@ class PublicationRow:
 
 _PUBLICATION = (
     "SELECT publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at, published_at, born,"
-    " retired_clock,"
-    " state FROM publication "
+    " retired_clock, state FROM publication "
 )
 
 
@@ -67,8 +66,7 @@ def insert_publication(
     run(
         db,
         "INSERT INTO publication (publication_key, turn_pk, generation_pk, start_seq, end_seq, outcome, completed_at,"
-        " published_at,"
-        " born) VALUES (:key, :turn, :generation, :start, :end, :outcome, :completed, :published, :born)",
+        " published_at, born) VALUES (:key, :turn, :generation, :start, :end, :outcome, :completed, :published, :born)",
         {
             "key": publication_key,
             "turn": turn_pk,

@@ -102,8 +102,7 @@ def promote(db: Connection, tree_pk: int, window: int) -> None:
         run(
             db,
             "UPDATE job SET state = 1 WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree AND tree_pk > 0"
-            " AND state = 0 AND missing = 0"
-            " ORDER BY position LIMIT :room)",
+            " AND state = 0 AND missing = 0 ORDER BY position LIMIT :room)",
             {"tree": tree_pk, "room": room},
         )
 
@@ -382,8 +381,7 @@ def insert_call(
         db,
         "INSERT INTO call (scope_pk, at, job_kind, attempt, why, model, input_tokens, output_tokens, cache_read_tokens,"
         " cache_write_tokens, cost, wait_us, latency_us, outcome) VALUES (:scope, :at, :kind, :attempt, :why, :model,"
-        " :input, :output,"
-        " :cache_read, :cache_write, :cost, :wait, :latency, :outcome)",
+        " :input, :output, :cache_read, :cache_write, :cost, :wait, :latency, :outcome)",
         {
             "scope": scope_pk,
             "at": at,

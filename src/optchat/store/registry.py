@@ -38,8 +38,7 @@ class SessionRow:
 
 _SESSION = (
     "SELECT session.session_pk, session_id, scope_pk, host, key, generation, generation_pk, segment_pk, state,"
-    " isolated, title,"
-    " project_pk, worktree, commit_id, created_at"
+    " isolated, title, project_pk, worktree, commit_id, created_at"
     " FROM session JOIN generation ON generation.session_pk = session.session_pk AND number = generation "
 )
 
@@ -114,8 +113,7 @@ def create_session(
     session_pk = insert(
         db,
         "INSERT INTO session (session_id, scope_pk, host, key, isolated, title, project_pk, worktree, commit_id,"
-        " created_at)"
-        " VALUES (:id, :scope, :host, :key, :isolated, :title, :project, :worktree, :commit_id, :at)",
+        " created_at) VALUES (:id, :scope, :host, :key, :isolated, :title, :project, :worktree, :commit_id, :at)",
         {
             "id": session_id,
             "scope": scope_pk,

@@ -64,8 +64,7 @@ def create_scope(
     scope_pk = insert(
         db,
         "INSERT INTO scope (name, created_at, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format,"
-        " shared_tree)"
-        " VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0)",
+        " shared_tree) VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0)",
         {
             "name": name,
             "at": at,

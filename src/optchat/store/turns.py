@@ -47,8 +47,8 @@ class TurnRow:
 
 _TURN = (
     "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request,"
-    " inherited,"
-    " start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key FROM turn "
+    " inherited, start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key"
+    " FROM turn "
 )
 
 
@@ -166,10 +166,8 @@ def insert_turn(
     turn_pk = insert(
         db,
         "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq,"
-        " owner_pk, started_at,"
-        " utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment, :ordinal, 'open', :has_request,"
-        " :start, :owner,"
-        " :at, :offset, :worktree, :commit_id)",
+        " owner_pk, started_at, utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment,"
+        " :ordinal, 'open', :has_request, :start, :owner, :at, :offset, :worktree, :commit_id)",
         {
             "id": turn_id,
             "generation": generation_pk,
@@ -203,8 +201,7 @@ def mark_ended(db: Connection, turn_pk: int, *, outcome: Outcome, detail: str | 
     run(
         db,
         "UPDATE turn SET state = 'ended', outcome = :outcome, detail = :detail, end_seq = :end, ended_at = :at,"
-        " owner_pk = NULL"
-        " WHERE turn_pk = :turn",
+        " owner_pk = NULL WHERE turn_pk = :turn",
         {"outcome": outcome, "detail": detail, "end": end_seq, "at": at, "turn": turn_pk},
     )
 
@@ -253,12 +250,10 @@ def insert_descriptor(db: Connection, descriptor: DescriptorRow) -> None:
     run(
         db,
         "INSERT INTO turn_descriptor (turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end,"
-        " pending,"
-        " previous_start, previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking, leaf_format,"
-        " settings)"
-        " VALUES (:turn, :pin, :clock, :publications, :documents, :policy_revision, :epoch, :own_end, :pending,"
-        " :previous_start,"
-        " :previous_end, :shared_levels, :shared_shrinking, :own_levels, :own_shrinking, :leaf_format, :settings)",
+        " pending, previous_start, previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking,"
+        " leaf_format, settings) VALUES (:turn, :pin, :clock, :publications, :documents, :policy_revision, :epoch,"
+        " :own_end, :pending, :previous_start, :previous_end, :shared_levels, :shared_shrinking, :own_levels,"
+        " :own_shrinking, :leaf_format, :settings)",
         {
             "turn": descriptor.turn_pk,
             "pin": descriptor.pin,
@@ -315,8 +310,7 @@ def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
     run(
         db,
         "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous,"
-        " memory_sha256, at)"
-        " VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at)",
+        " memory_sha256, at) VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at)",
         {
             "turn": rendering.turn_pk,
             "step": rendering.step,
@@ -365,8 +359,7 @@ def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
         db,
         "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk"
         " = turn.turn_pk), (SELECT max(record_key) FROM record WHERE record_key >= segment_pk << :bits"
-        " AND record_key < (segment_pk + 1) << :bits)"
-        " FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
+        " AND record_key < (segment_pk + 1) << :bits) FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
         " LEFT JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk WHERE turn.turn_pk = :turn",
         {"turn": turn_pk, "bits": KEY_BITS},
     )
@@ -398,15 +391,6 @@ def drop_staged(db: Connection, turn_pk: int, stage_keys: Sequence[bytes]) -> No
 
 def drop_all_staged(db: Connection, turn_pk: int) -> None:
     run(db, "DELETE FROM staged WHERE turn_pk = :turn", {"turn": turn_pk})
-
-
-def staged_messages(db: Connection, turn_pk: int) -> list[bytes]:
-    return [
-        row[0]
-        for row in all_rows(
-            db, "SELECT message FROM staged WHERE turn_pk = :turn ORDER BY at, stage_key", {"turn": turn_pk}
-        )
-    ]
 
 
 # ---- retrievals ------------------------------------------------------------------------------------------------------
