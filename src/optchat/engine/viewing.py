@@ -11,7 +11,7 @@ from optchat.core.ports import Tokenizer
 from optchat.core.projection import plan_view_at, project
 from optchat.core.refs import Span, session_ref
 from optchat.core.render import line as rendered_line, outcome_label, publication_label
-from optchat.core.retrieval import View
+from optchat.core.retrieval import Line, View
 from optchat.core.views import FrontierState, length_of, spans_of
 from optchat.engine.handle import Scope
 from optchat.engine.landing import ancestors_within
@@ -27,22 +27,17 @@ def shared_view(reading: Reading, db: Connection, levels: bytes, tokenizer: Toke
     tree = shared_tree(reading.scope)
     spans, missing = _projected(reading, db, tree, spans_of(levels), tokenizer, max_tokens)
     lines = shared_lines(reading, db, spans)
+    inner = tree.nodes(db, [span for span in spans if span.count > 1], reading.clock)
+
+    def label(line: Line, span: Span) -> str:
+        if line.session_id is not None and line.outcome is not None:
+            return publication_label(line.session_id, line.outcome)
+        return outcome_label(inner[span].failed, inner[span].interrupted) if span in inner else ""
+
     text = "".join(
-        rendered_line(
-            line.ref,
-            line.text,
-            publication_label(line.session_id, line.outcome)
-            if line.session_id is not None and line.outcome is not None
-            else outcome_label(*_counts(reading, db, span)),
-        )
-        for line, span in zip(lines, spans, strict=True)
+        rendered_line(line.ref, line.text, label(line, span)) for line, span in zip(lines, spans, strict=True)
     )
     return View(text, tuple(lines), tokenizer.count(text), reading.sight.publications, missing, reading.snapshot)
-
-
-def _counts(reading: Reading, db: Connection, span: Span) -> tuple[int, int]:
-    node = shared_tree(reading.scope).nodes(db, [span], reading.clock).get(span)
-    return (0, 0) if node is None else (node.failed, node.interrupted)
 
 
 def live_shared_levels(scope: Scope, db: Connection) -> bytes:
