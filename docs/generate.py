@@ -27,6 +27,7 @@ DOCS = Path(__file__).parent
 SECTIONS: dict[str, tuple[str, ...]] = {
     "The façade": (
         "optchat.memory.memory",
+        "optchat.memory.opening",
         "optchat.memory.session",
         "optchat.memory.turn",
         "optchat.memory.reader",
@@ -36,11 +37,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Settings": ("optchat.core.policy", "optchat.core.budget"),
     "What you plug in": ("optchat.core.ports", "optchat.core.summarizing", "optchat.engine.tokenizers"),
     "Answers": ("optchat.core.retrieval", "optchat.core.snapshots", "optchat.core.context", "optchat.core.tools"),
-    "State and upkeep": ("optchat.core.status", "optchat.core.jobs"),
+    "State and upkeep": ("optchat.core.status", "optchat.core.ledger"),
     "Errors": ("optchat.core.errors",),
 }
 # Modules that are imported by name, beside the flat namespace.
-MODULES = ("optchat.adapters.openai", "optchat.testing")
+MODULES = ("optchat.compactor", "optchat.adapters.openai", "optchat.testing")
 
 
 def api_page() -> str:

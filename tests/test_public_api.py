@@ -29,17 +29,6 @@ CONTRACT = Path(__file__).parents[2] / "shared" / "api.pyi"
 
 # Absent until built, never a stub. A class stands for its methods, NAME(PARAMETER) for one parameter.
 NOT_BUILT: dict[str, tuple[str, ...]] = {
-    "part 2, compaction by models": (
-        "optchat.Memory.repair",
-        "optchat.Policy.calls_per_day",
-        "optchat.Policy.calls_per_hour",
-        "optchat.Policy.compactor_view_bytes",
-        "optchat.Policy.cost_per_day",
-        "optchat.Policy.cost_per_hour",
-        "optchat.Policy.tokens_per_day",
-        "optchat.Policy.tokens_per_hour",
-        "optchat.open(fallback)",
-    ),
     "part 3, lifecycle": (
         "optchat.Memory.backup",
         "optchat.Memory.delete_scope",

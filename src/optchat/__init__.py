@@ -38,7 +38,7 @@ from optchat.core.errors import (
     TurnEnded,
     UnknownRef,
 )
-from optchat.core.jobs import Calls
+from optchat.core.ledger import Calls
 from optchat.core.messages import (
     BlobPart,
     Content,

@@ -25,7 +25,7 @@ import optchat
 from optchat.adapters.openai import OpenAIChat
 from optchat.core.refs import exact_cover
 from optchat.core.render import escape, one_line
-from optchat.core.summarizing import OUTCOME_MARKS
+from optchat.core.speakers import OUTCOME_MARKS
 from optchat.engine.neutral import NeutralAdapter
 from optchat.store import forest
 from optchat.testing import DeterministicSummarizer

@@ -50,6 +50,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "anyio": {"compactor", "aio", "adapters"},
     "tiktoken": {"engine", "compactor"},
     "toktok_rs": {"engine", "compactor"},
+    "anthropic": {"compactor", "adapters"},
     "openai": {"compactor", "adapters", "cli"},  # cli: its types only; the demo runs without the extra
     "click": {"cli"},
     "rich": {"cli"},

@@ -7,14 +7,8 @@ import pytest
 
 from optchat.compactor.extractive import ExtractiveSummarizer
 from optchat.core.render import escaped_size
-from optchat.core.summarizing import (
-    Purpose,
-    SourceLine,
-    SummaryJob,
-    own_labels,
-    run_flow,
-    summary_flow,
-)
+from optchat.core.speakers import own_labels
+from optchat.core.summarizing import Purpose, SourceLine, SummaryJob, run_flow, summary_flow
 from optchat.core.terms import HitKind, Outcome
 
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
@@ -230,3 +224,11 @@ def test_a_stand_in_stays_marked_through_merges() -> None:
             assert "[not summarised" in said
             for line in said.split("\n"):
                 assert "first words" not in line or line.startswith("[not summarised")
+
+
+def test_a_childs_count_of_failures_is_a_mark_and_not_its_words() -> None:
+    left = source("summary", "[1 failed] user: Deploy 2.4.1 to production.\nassistant: " + FILLING * 4)
+    right = source("summary", "interrupted: assistant: Migrating invoices was begun. " + FILLING * 4)
+    text = summary(left, right, purpose="merge")
+    assert text.startswith("[1 failed] user: Deploy 2.4.1 to production.")
+    assert "\ninterrupted: assistant: Migrating invoices was begun." in text

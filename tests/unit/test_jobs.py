@@ -51,7 +51,7 @@ def test_every_pair_is_a_step_or_the_lease_is_lost(state: JobState, event: JobEv
 
 
 def test_numbers_that_files_were_written_with() -> None:
-    assert KIND_NUMBER == {"leaf": 0, "merge": 1, "chunk": 2, "publication": 3, "index": 4}
+    assert KIND_NUMBER == {"leaf": 0, "merge": 1, "chunk": 2, "publication": 3, "index": 4, "remake": 5}
     assert get_args(JobKind) == KINDS
     assert STATES == ("waiting", "ready", "leased", "failed")
     assert (WAITING, READY, LEASED, FAILED) == (0, 1, 2, 3)

@@ -18,6 +18,7 @@ def test_defaults_are_those_that_the_specification_proposes() -> None:
         "shared_share": 0.30,
         "previous_exchange": True,
         "previous_exchange_bytes": 16_384,
+        "compactor_view_bytes": 32_000,
         "page_bytes": 16_384,
         "readiness": "strict",
         "readiness_wait_seconds": 20.0,
@@ -29,6 +30,12 @@ def test_defaults_are_those_that_the_specification_proposes() -> None:
         "job_attempts": 5,
         "lease_seconds": 120.0,
         "lock_wait_seconds": 15.0,
+        "calls_per_hour": None,
+        "tokens_per_hour": None,
+        "cost_per_hour": None,
+        "calls_per_day": None,
+        "tokens_per_day": None,
+        "cost_per_day": None,
     }
 
 

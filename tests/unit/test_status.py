@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve, fields
 from attrs.exceptions import FrozenInstanceError
 
-from optchat.core.jobs import Calls
+from optchat.core.ledger import Calls
 from optchat.core.status import Fault, ResyncReport, Status, VerifyReport
 from optchat.core.terms import JobFailure
 

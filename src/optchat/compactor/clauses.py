@@ -22,7 +22,8 @@ from attrs import define
 
 from optchat.core.records import KINDS
 from optchat.core.render import one_line
-from optchat.core.summarizing import STAND_IN_MARK, SourceLine, quote_labels
+from optchat.core.speakers import MARKS, STAND_IN_MARK, quote_labels
+from optchat.core.summarizing import SourceLine
 
 NAMES_KIND: Final = "also"  # the label of names without a sentence around them
 CLAUSE_CHARS: Final = 480  # a longer one is a blob or a dump; it can be cut, but not chosen
@@ -35,7 +36,7 @@ _NUMBERED: Final = re.compile(r"\s{0,8}\d{1,6}(?:→|\t|[:|-](?=\s|\t))")
 _BULLET: Final = re.compile(r"(?:[#>*+•⎿-]{1,6}|\d{1,3}[.)])\s+")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+(?=[\"'`(\[*]?[A-Z0-9`*])|(?<=[。！？])|;\s+")
 _HEAD: Final = re.compile(
-    rf"((?:(?:failed|interrupted):\s+|\[not summarised[^\]\n]{{0,80}}\]\s*|\[-\]\s*)*)"
+    rf"({MARKS})"
     rf"(?:({'|'.join((*KINDS, NAMES_KIND))}):(?:\s+|$))?"
 )
 _MID_LABEL: Final = re.compile(
@@ -297,10 +298,10 @@ def record_clauses(kind: str, text: str, run: int, mark: str = "") -> Iterator[C
                 intro = tidy(line).rstrip(":") if _INTRO.search(line) else ""
                 here *= 0.5
             for sentence in _sentences(line):
-                clause = quote_labels(tidy(sentence))
+                clause = tidy(sentence)
                 if intro and bullet and not heading:
                     clause = f"{intro}: {clause}"
-                clause = clause.rstrip(";")
+                clause = quote_labels(clause).rstrip(";")
                 if len(clause) < 2 or clause in seen or _UNREADABLE.match(clause):
                     continue
                 seen.add(clause)

@@ -35,13 +35,8 @@ from optchat.compactor.clauses import (
 from optchat.core.clip import clip
 from optchat.core.records import readable_bytes
 from optchat.core.render import escaped_size
-from optchat.core.summarizing import (
-    OUTCOME_MARKS,
-    STAND_IN_MARK,
-    SummaryReply,
-    SummaryRequest,
-    quote_labels,
-)
+from optchat.core.speakers import OUTCOME_MARKS, STAND_IN_MARK, quote_labels
+from optchat.core.summarizing import SummaryReply, SummaryRequest
 
 _KIND_VALUE: Final[dict[str, float]] = {
     "user": 3.0,

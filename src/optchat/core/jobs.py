@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from attrs import frozen
-
 from optchat.core.errors import LeaseLost
 
-JobKind: TypeAlias = Literal["leaf", "merge", "chunk", "publication", "index"]
+JobKind: TypeAlias = Literal["leaf", "merge", "chunk", "publication", "index", "remake"]
 JobState: TypeAlias = Literal["waiting", "ready", "leased", "failed", "done"]
-KINDS: Final[tuple[JobKind, ...]] = ("leaf", "merge", "chunk", "publication", "index")
+KINDS: Final[tuple[JobKind, ...]] = ("leaf", "merge", "chunk", "publication", "index", "remake")
 KIND_NUMBER: Final[dict[str, int]] = {kind: number for number, kind in enumerate(KINDS)}
 STATES: Final[tuple[JobState, ...]] = ("waiting", "ready", "leased", "failed")  # a job that is done has no row
 WAITING, READY, LEASED, FAILED = range(4)
-# What the next turn of a session waits for comes first, then publications, then merges, then pages and the index.
-PRIORITY: Final[dict[JobKind, int]] = {"leaf": 0, "publication": 1, "merge": 2, "chunk": 0, "index": 3}
+INDEX: Final = KIND_NUMBER["index"]  # the one kind that needs no summarizer
+# What the next turn of an active session waits for comes first (leaves, and pages on the way to them), then
+# publications, then merges, then backlog: leaves of imported history, the index, and summaries that are made anew.
+PRIORITY: Final[dict[JobKind, int]] = {"leaf": 0, "chunk": 0, "publication": 1, "merge": 2, "index": 3, "remake": 4}
+AWAITED, BACKLOG = PRIORITY["leaf"], 3
 JobEvent: TypeAlias = Literal["inputs_landed", "claim", "expire", "complete", "retry", "exhaust", "rearm", "expand"]
 
 # A lease that expired is no failure, and a job that waits is never claimed. "expand" is a leaf whose source turned out
@@ -44,14 +45,3 @@ def advance(state: JobState, event: JobEvent) -> JobState:
         return TRANSITIONS[state, event]
     except KeyError:
         raise LeaseLost(f"a {state} job cannot {event}; drop the result and claim again") from None
-
-
-@frozen
-class Calls:
-    """What summarizer calls cost; None where the summarizer reported nothing."""
-
-    calls: int
-    input_tokens: int | None
-    output_tokens: int | None
-    cache_read_tokens: int | None
-    cost: float | None

@@ -37,6 +37,7 @@ class Policy:
     shared_share: float = 0.30
     previous_exchange: bool = True
     previous_exchange_bytes: int = 16_384
+    compactor_view_bytes: int = 32_000
     page_bytes: int = 16_384
     readiness: Readiness = "strict"
     readiness_wait_seconds: float = 20.0
@@ -48,6 +49,12 @@ class Policy:
     job_attempts: int = 5
     lease_seconds: float = 120.0
     lock_wait_seconds: float = 15.0
+    calls_per_hour: int | None = None
+    tokens_per_hour: int | None = None
+    cost_per_hour: float | None = None
+    calls_per_day: int | None = None
+    tokens_per_day: int | None = None
+    cost_per_day: float | None = None
 
     def __attrs_post_init__(self) -> None:
         if not 0.0 <= self.shared_share <= 1.0:
@@ -60,7 +67,7 @@ class Policy:
                 raise BadArgument(f"Policy.{name} must be at least 1; leave it out for the default")
         for attribute in fields(Policy):
             value = getattr(self, attribute.name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and not value >= 0:  # NaN included
                 raise BadArgument(f"Policy.{attribute.name} cannot be negative; leave it out for the default")
         if self.page_bytes < 4:
             raise BadArgument("Policy.page_bytes is too small for one character; give at least 4")

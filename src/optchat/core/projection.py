@@ -149,7 +149,27 @@ def plan_view_at(
     Raises:
         IntegrityError: a leaf below the length is not durable.
     """
-    cover = minimal_cover(length, lambda span: size(span) is not None)
+    found = refine(minimal_cover(length, lambda span: size(span) is not None), length, size, target_bytes, rule)
+    return FrontierState(levels_of(found.spans), not found.fits)
+
+
+def refine(
+    cover: Sequence[Span],
+    length: int,
+    size: Callable[[Span], int | None],
+    target_bytes: int,
+    rule: MergeRule = PAPER_RULE,
+) -> Projection:
+    """
+    A cover with its lines split, that of lowest merge priority first, until the next split would pass the target.
+
+    Args:
+        cover: gapless, in order, from wherever it starts; it is left as it is.
+        length: the length of the view that it belongs to, from which priorities are reckoned.
+
+    Raises:
+        IntegrityError: a given line is not durable.
+    """
     lines = {span.start: span for span in cover}
     sizes = {span.start: _durable(span, size) for span in cover}
     total = sum(sizes.values())
@@ -174,7 +194,7 @@ def plan_view_at(
         for child, child_bytes in ((left, left_bytes), (right, right_bytes)):
             lines[child.start], sizes[child.start] = child, child_bytes
             offer(child)
-    return FrontierState(levels_of(lines[start] for start in sorted(lines)), total > target_bytes)
+    return Projection(tuple(lines[start] for start in sorted(lines)), total, total <= target_bytes)
 
 
 def plan_repair(

@@ -15,7 +15,7 @@ from attrs import frozen
 from optchat.core.errors import TurnEnded
 from optchat.core.refs import Span, exact_cover
 from optchat.core.render import escaped_size
-from optchat.core.summarizing import marked
+from optchat.core.speakers import marked
 from optchat.core.terms import Outcome, RecordKind
 from optchat.core.tree import Node
 

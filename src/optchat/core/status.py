@@ -12,7 +12,7 @@ from datetime import datetime
 
 from attrs import frozen
 
-from optchat.core.jobs import Calls
+from optchat.core.ledger import Calls
 from optchat.core.terms import JobFailure
 
 

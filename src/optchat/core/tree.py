@@ -22,6 +22,7 @@ from attrs import frozen
 from optchat.core.records import readable_bytes
 from optchat.core.refs import Span
 from optchat.core.retrieval import LineKind
+from optchat.core.speakers import quote_labels
 
 NODE_KINDS: Final[tuple[LineKind, ...]] = ("verbatim", "summary", "stand_in", "tombstone")
 NODE_KIND_NUMBER: Final[dict[str, int]] = {kind: number for number, kind in enumerate(NODE_KINDS)}
@@ -135,9 +136,11 @@ def stand_in_text(limit_bytes: int, what: str, source_bytes: int, start: str) ->
     room = limit_bytes - len(label.encode()) - 1
     if room < 24 or label == "[-]":
         return label
-    # Escaping can grow a character to five bytes; a stand-in must hold its bound for any source.
+    # Escaping can grow a character to five bytes; a stand-in must hold its bound for any source. And it claims nothing:
+    # words of a source that stand where an author would be named are quoted, whoever they name as the user.
     safe = "".join(character if character not in "&<>" else " " for character in start)
-    piece = " ".join(safe.encode("utf-8", "replace")[: room - 4].decode("utf-8", "ignore").split())
+    quoted = quote_labels(" ".join(safe.split()), "user")
+    piece = " ".join(quoted.encode("utf-8", "replace")[: room - 4].decode("utf-8", "ignore").split())
     return f"{label} {piece}…" if piece else label
 
 

@@ -23,6 +23,7 @@ from optchat.core.records import to_bytes
 from optchat.core.refs import KEY_BITS, PublicationRef, parse_ref
 from optchat.core.retrieval import Dates, Page, SearchPage, SessionInfo, ZoomResult, read_time
 from optchat.core.tools import DateCall, SearchCall, SessionsCall, ToolOutput, WorkCall, ZoomCall, read_arguments
+from optchat.core.views import FrontierState
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import answer_sha256
 from optchat.engine.listing import find_report, sessions
@@ -156,7 +157,10 @@ def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None
     if moment is None:
         return None
     pinned = evolve(scope, policy=evolve(scope.policy, page_bytes=descriptor.settings["page_bytes"]))
-    return session_reading(pinned, moment, session, chain, end, descriptor.pin)
+    reading = session_reading(pinned, moment, session, chain, end, descriptor.pin)
+    view = FrontierState(descriptor.own_levels, descriptor.own_shrinking)
+    own = None if reading.own is None else evolve(reading.own, view=view, history=descriptor.own_end)
+    return evolve(reading, own=own)
 
 
 def check_epoch(scope: Scope, db: Connection, epoch: int) -> None:

@@ -11,18 +11,20 @@ true for.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Generic, TypeVar
+from types import MappingProxyType
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import xxhash
 from attrs import define, field, frozen
 
+from optchat.core.compactor_view import Part
 from optchat.core.lineage import Chain
 from optchat.core.policy import Policy
 from optchat.core.ports import Clock, Tokenizer
-from optchat.core.tree import Recipe
+from optchat.core.tree import Node, Recipe
 from optchat.core.views import Frontier, ViewPolicy
 from optchat.store.connection import Store
 from optchat.store.registry import load_chain
@@ -31,6 +33,9 @@ from optchat.store.scopes import ScopeRow
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+Drafts: TypeAlias = Mapping[int, Node]  # by node key: revisions that are thought of and not committed
+NO_DRAFTS: Final[Drafts] = MappingProxyType({})
 
 
 class Recent(Generic[K, V]):
@@ -70,6 +75,19 @@ class HeldFrontier:
 
 
 @define
+class Past:
+    """
+    What was found out about a session's tree for the compactor's views: positions and sizes, never texts.
+
+    A part of a view that was planned stays as it was planned, whatever lands later: requests share it as a prefix.
+    """
+
+    durable: int = 0  # so many leaves from the first on are there
+    leaves: Recent[int, tuple[int, ...]] = field(factory=lambda: Recent(16))  # by first leaf of a block: line bytes
+    parts: Recent[tuple[int, int, int], Part] = field(factory=lambda: Recent(64))  # by start, end and bytes
+
+
+@define
 class Caches:
     """One set a file, shared by its scopes."""
 
@@ -78,6 +96,7 @@ class Caches:
     recipes: Recent[tuple[int, Recipe], int] = field(factory=lambda: Recent(256))
     tokens: Recent[tuple[str, int, int], int] = field(factory=lambda: Recent(200_000))
     texts: Recent[tuple[str, int], int] = field(factory=lambda: Recent(4096))
+    pasts: Recent[int, Past] = field(factory=lambda: Recent(256))  # by tree
 
 
 @frozen
@@ -90,6 +109,7 @@ class Scope:
     clock: Clock
     caches: Caches
     wake: Callable[[], None]  # tells this process's worker that jobs were added
+    drafts: Drafts = field(default=NO_DRAFTS, eq=False)  # what its trees show in place of stored nodes
 
     @property
     def pk(self) -> int:

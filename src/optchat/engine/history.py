@@ -38,7 +38,7 @@ def import_turns(scope: Scope, session: SessionRow, history: Sequence[Transcript
     kept = sealed = made = 0
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         current = registry.session_by_pk(db, session.session_pk)
-        landing = Landing(scope, db, scope.now())
+        landing = Landing(scope, db, scope.now(), backlog=True)
         for turn, parts in prepared:
             new = _store(landing, current, turn, parts)
             kept += len(parts) - new

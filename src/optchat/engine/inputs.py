@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from attrs import define, evolve, frozen
 
+from optchat.core.compactor_view import Rooms, foreign_bytes
 from optchat.core.errors import IntegrityError
 from optchat.core.lineage import ordinal_of, owner_of
 from optchat.core.records import spoken_text, to_bytes
@@ -21,10 +22,11 @@ from optchat.core.render import encodable
 from optchat.core.summarizing import SourceLine, SummaryJob
 from optchat.core.terms import HitKind
 from optchat.core.tree import Node, inputs_sha256, page_of
+from optchat.engine.causal import earlier_lines, retrieved_lines
 from optchat.engine.handle import Scope
-from optchat.engine.landing import children_sha256, finished_turn
-from optchat.engine.trees import PlainTree, SessionTree, Tree, session_tree, shared_tree, tree_of_key
-from optchat.store import forest, ledger, payloads, registry, turns
+from optchat.engine.origins import children_sha256, finished_turn, origin_of
+from optchat.engine.trees import SessionTree, Tree, page_tree, session_tree, shared_tree, tree_of_key
+from optchat.store import forest, ledger, payloads, publications, registry, turns
 from optchat.store.forest import TreeRow
 from optchat.store.ledger import RecordRow
 from optchat.store.queue import JobRow
@@ -43,6 +45,7 @@ class Task:
     what: str  # the kinds under it, for a stand-in's label
     source_bytes: int
     start: str  # the source's first words, for the same
+    foreign: tuple[int, ...] = ()  # publication keys whose text the request shows: recorded with the node
 
 
 def record_of_leaf(db: Connection, job: JobRow) -> RecordRow:
@@ -73,34 +76,45 @@ def clean(data: bytes) -> str:
     return encodable(data.decode("utf-8", "surrogatepass"))
 
 
-def load(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch: int) -> Task:
+def load(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch: int, rooms: Rooms) -> Task:
     """
     A claimed job with its sources.
 
     Raises:
         IntegrityError: something that it is made of is missing.
     """
+    if job.kind == "remake":
+        return evolve(load(scope, db, spoken, as_first_made(scope, db, job), epoch, rooms), job=job)
     match job.kind:
         case "leaf":
-            return _load_leaf(scope, db, spoken, job, epoch)
+            return _load_leaf(scope, db, spoken, job, epoch, rooms)
         case "publication":
-            return _load_publication(scope, db, job, epoch)
+            return _load_publication(scope, db, job, epoch, rooms)
         case _:
             span = span_of_post_order(ordinal_of(job.subject))
             if job.kind == "chunk" and span.count == 1:
-                return _load_page(scope, db, spoken, job, epoch, span)
-            return _load_merge(scope, db, job, epoch, span)
+                return _load_page(scope, db, spoken, job, epoch, span, rooms)
+            return _load_merge(scope, db, job, epoch, span, rooms)
+
+
+def as_first_made(scope: Scope, db: Connection, job: JobRow) -> JobRow:
+    """A remake as the job that made its node at first: what it takes is the same. Any other job as it is."""
+    if job.kind != "remake":
+        return job
+    origin = origin_of(scope, db, job.subject)
+    return evolve(job, kind=origin.kind, subject=origin.subject, position=origin.position)
 
 
 def inputs_now(scope: Scope, db: Connection, job: JobRow) -> bytes:
     """The hash of a job's inputs as they are now; no text of a record is read for it."""
+    job = as_first_made(scope, db, job)
     match job.kind:
         case "leaf":
             record = record_of_leaf(db, job)
             chunks = forest.find_chunk_tree(db, record.record_key)
             if chunks is None or chunks.pages is None:
                 return record_inputs(record)
-            tree: Tree = PlainTree(chunks.tree_pk)
+            tree: Tree = page_tree(scope, chunks.tree_pk)
             return children_sha256(tree, _nodes(db, tree, exact_cover(0, chunks.pages)))
         case "publication":
             turn = _turn(db, job)
@@ -144,22 +158,54 @@ def _task(job: JobRow, summary: SummaryJob, inputs: bytes, epoch: int, what: str
     return Task(job, summary, inputs, epoch, what, size, summary.sources[0].text[:400])
 
 
-def _load_leaf(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch: int) -> Task:
+def _tree_of(scope: Scope, db: Connection, record: RecordRow) -> SessionTree:
+    return session_tree(scope, db, record.segment)
+
+
+def _explained(
+    scope: Scope,
+    db: Connection,
+    task: Task,
+    rooms: Rooms,
+    tree: SessionTree,
+    end: int,
+    turn_pk: int | None = None,
+    *,
+    whole_turn: bool = False,
+) -> Task:
+    """
+    A task with what explains it: the session's lines below ``end``, and what the turn had retrieved by then.
+
+    Args:
+        turn_pk: None: what was retrieved is no part of it.
+        whole_turn: ``end`` is where the turn began, and all that it retrieved counts.
+    """
+    room = rooms.beside([len(to_bytes(source.text)) for source in task.summary.sources])
+    context = earlier_lines(scope, db, tree, end, room)
+    if turn_pk is None:
+        return evolve(task, summary=evolve(task.summary, context=context))
+    found = retrieved_lines(scope, db, turn_pk, foreign_bytes(room), None if whole_turn else end)
+    return evolve(task, summary=evolve(task.summary, context=context, foreign=found.lines), foreign=found.publications)
+
+
+def _load_leaf(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch: int, rooms: Rooms) -> Task:
     record = record_of_leaf(db, job)
     chunks = forest.find_chunk_tree(db, record.record_key)
     limit = scope.row.node_bytes
     spoke = record.kind == "user"
     if chunks is not None and chunks.pages is not None:
-        tree = PlainTree(chunks.tree_pk)
+        tree = page_tree(scope, chunks.tree_pk)
         nodes = _nodes(db, tree, exact_cover(0, chunks.pages))
         lines = tuple(SourceLine("summary", node.text, record.time, node.kind == "stand_in") for node in nodes)
         summary = SummaryJob(purpose="leaf", sources=lines, limit_bytes=limit, user_spoke=spoke)
-        return evolve(
+        task = evolve(
             _task(job, summary, children_sha256(tree, nodes), epoch, record.kind), source_bytes=record.payload_bytes
         )
-    line = SourceLine(record.kind, clean(spoken.bytes(record)), record.time)
-    summary = SummaryJob(purpose="leaf", sources=(line,), limit_bytes=limit, user_spoke=spoke)
-    return _task(job, summary, record_inputs(record), epoch, record.kind)
+    else:
+        line = SourceLine(record.kind, clean(spoken.bytes(record)), record.time)
+        summary = SummaryJob(purpose="leaf", sources=(line,), limit_bytes=limit, user_spoke=spoke)
+        task = _task(job, summary, record_inputs(record), epoch, record.kind)
+    return _explained(scope, db, task, rooms, _tree_of(scope, db, record), record.seq, record.turn_pk)
 
 
 def record_inputs(record: RecordRow) -> bytes:
@@ -181,7 +227,7 @@ def chunk_tree(db: Connection, tree_pk: int) -> tuple[TreeRow, RecordRow]:
     return tree, record
 
 
-def _load_page(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch: int, span: Span) -> Task:
+def _load_page(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch: int, span: Span, rooms: Rooms) -> Task:
     tree, record = chunk_tree(db, owner_of(job.subject))
     assert tree.page_bytes is not None, "a chunk tree records its page size"
     page = page_of(spoken.bytes(record), tree.page_bytes, span.start)
@@ -189,28 +235,50 @@ def _load_page(scope: Scope, db: Connection, spoken: Spoken, job: JobRow, epoch:
     summary = SummaryJob(
         purpose="chunk", sources=(line,), limit_bytes=scope.row.node_bytes, user_spoke=record.kind == "user"
     )
-    return _task(job, summary, page_inputs(record, span.start), epoch, record.kind)
+    task = _task(job, summary, page_inputs(record, span.start), epoch, record.kind)
+    return _explained(scope, db, task, rooms, _tree_of(scope, db, record), record.seq, record.turn_pk)
 
 
-def _load_merge(scope: Scope, db: Connection, job: JobRow, epoch: int, span: Span) -> Task:
+def _load_merge(scope: Scope, db: Connection, job: JobRow, epoch: int, span: Span, rooms: Rooms) -> Task:
     tree = tree_of_key(scope, db, job.subject)
     left, right = _nodes(db, tree, span.children)
     what = f"{span.count} {'publications' if tree == shared_tree(scope) else 'records'}"
-    spoke: bool | None = None
+    session, end = (tree, span.end) if isinstance(tree, SessionTree) else (None, 0)
     if job.kind == "chunk":
         record = chunk_tree(db, owner_of(job.subject))[1]
         spoke, what = record.kind == "user", record.kind
+        session, end = _tree_of(scope, db, record), record.seq
+    elif session is not None:
+        spoke = _user_spoke(db, session, span.start, span.end)
+    else:
+        spoke = publications.user_asked(db, scope.pk << KEY_BITS | span.start, scope.pk << KEY_BITS | span.end)
     summary = SummaryJob(
         purpose="chunk" if job.kind == "chunk" else "merge",
         sources=(_source(db, tree, left), _source(db, tree, right)),
         limit_bytes=scope.row.node_bytes,
         children_escaped_bytes=left.escaped_bytes + right.escaped_bytes,
         user_spoke=spoke,
+        failed=left.failed + right.failed,
+        interrupted=left.interrupted + right.interrupted,
     )
-    return _task(job, summary, children_sha256(tree, (left, right)), epoch, what)
+    task = _task(job, summary, children_sha256(tree, (left, right)), epoch, what)
+    # Publications that are neighbours are of different conversations: nothing that was said before explains them.
+    return task if session is None else _explained(scope, db, task, rooms, session, end)
 
 
-def _load_publication(scope: Scope, db: Connection, job: JobRow, epoch: int) -> Task:
+def _user_spoke(db: Connection, tree: SessionTree, start: int, end: int) -> bool:
+    """
+    Whether the user wrote any of the records ``[start, end)``.
+
+    Their texts do not tell: a short result stands byte for byte in the nodes above it, whatever its lines begin with.
+    """
+    return any(
+        ledger.user_spoke(db, part.segment << KEY_BITS | part.start, part.segment << KEY_BITS | part.end)
+        for part in tree.chain.ranges(end, start)
+    )
+
+
+def _load_publication(scope: Scope, db: Connection, job: JobRow, epoch: int, rooms: Rooms) -> Task:
     turn = _turn(db, job)
     finished = finished_turn(turn)
     tree = session_tree(scope, db, turn.segment_pk)
@@ -220,6 +288,8 @@ def _load_publication(scope: Scope, db: Connection, job: JobRow, epoch: int) -> 
         sources=tuple(_source(db, tree, node) for node in nodes),
         limit_bytes=scope.row.node_bytes,
         outcome=turn.outcome,
+        user_spoke=_user_spoke(db, tree, finished.start, finished.end),
     )
     what = f"a turn of {finished.end - finished.start} records"
-    return _task(job, summary, children_sha256(tree, nodes), epoch, what)
+    task = _task(job, summary, children_sha256(tree, nodes), epoch, what)
+    return _explained(scope, db, task, rooms, tree, finished.start, turn.turn_pk, whole_turn=True)

@@ -7,27 +7,38 @@ Refuses to know: models, and who called.
 One cascade serves every use case. A sealed record makes its leaf and the merges that it completes due; children that
 fit together join at once, others become jobs; a landed node wakes exactly the jobs that named it; a finished turn whose
 cover is durable and fits is published at once, and wakes the next turn's publication; views advance last, one plan a
-tree. The rows written here are the outbox: there is no moment in which a crash could lose work.
+tree. A node that is revised makes what it was an input of stale: joined again at once, or a job to make it anew, inputs
+before what is made of them. The rows written here are the outbox: there is no moment in which a crash could lose work.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from optchat.core import publications as rules
-from optchat.core.errors import IntegrityError
+from optchat.core.jobs import AWAITED, BACKLOG
 from optchat.core.lineage import node_key, ordinal_of, owner_of
 from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS, Span, completed_by, exact_cover, span_of_post_order
-from optchat.core.tree import JOIN, Node, Recipe, inputs_sha256, joined, text_sha256
-from optchat.core.views import Frontier, FrontierChange, FrontierState, plan_appends, plan_land
+from optchat.core.tree import JOIN, Node, Recipe, joined
 from optchat.core.words import words_of
-from optchat.engine.handle import HeldFrontier, Scope
+from optchat.engine.advancing import Views
+from optchat.engine.handle import Scope
+from optchat.engine.origins import (
+    children_sha256,
+    dependents,
+    finished_turn,
+    made_without_a_call,
+    origin_of,
+    rank,
+    resting_segments,
+)
 from optchat.engine.trees import SessionTree, Tree, session_tree, shared_tree, tree_of_key
-from optchat.store import forest, publications, queue, registry, scopes, search, turns
+from optchat.store import forest, publications, queue, registry, remakes, scopes, search, turns
 from optchat.store.queue import JobRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
@@ -43,22 +54,24 @@ class Landing:
     scope: Scope
     db: Connection
     at: int
+    backlog: bool = False  # what is sealed is history: nobody's next turn waits for its summaries
     _landed: deque[int] = field(factory=deque[int])
-    _session_spans: dict[int, list[Span]] = field(
-        factory=dict[int, list[Span]]
-    )  # by segment: the landings that its view must hear of
-    _published: list[Span] = field(factory=list[Span])
-    _shared_spans: list[Span] = field(factory=list[Span])
     _recipes: dict[Recipe, int] = field(factory=dict[Recipe, int])
     _made: Counter[int] = field(factory=Counter[int])  # by recipe: how many nodes this transaction inserted
     _nodes: dict[int, Node | None] = field(factory=dict[int, Node | None])  # by key: made or read; None: not there
     _segments: dict[int, tuple[int, int] | None] = field(factory=dict[int, tuple[int, int] | None])  # by tree
-    _advanced: list[tuple[int, int, Frontier, FrontierChange]] = field(
-        factory=list[tuple[int, int, Frontier, FrontierChange]]
-    )
     _visible: bool = False  # whether a later pin may see something new
+    _sealed: bool = False
+    _changed: set[int] = field(factory=set[int])  # node keys: revised in this transaction
+    _stale: list[tuple[tuple[int, int, int], int]] = field(
+        factory=list[tuple[tuple[int, int, int], int]]
+    )  # a heap of node keys by rank: an input of them was revised
     _made_jobs: bool = False
     _born: int | None = None
+    _views: Views = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._views = Views(self.scope, self.db)
 
     # ---- what use cases feed it --------------------------------------------------------------------------------------
 
@@ -70,6 +83,7 @@ class Landing:
         own = tree.chain.own.tree
         key = node_key(own, Span(seq, 1))
         self._nodes[key] = verbatim
+        self._sealed = True
         if verbatim is None:
             admitted = queue.admitted_in_tree(self.db, own) < self.scope.policy.leaf_window
             queue.add_job(
@@ -81,14 +95,21 @@ class Landing:
                 admission_tree=own,
                 position=seq,
                 admitted=admitted,
+                priority=BACKLOG if self.backlog else AWAITED,
             )
             self._made_jobs = True
         self._merges_due(tree, seq)
 
-    def insert(self, key: int, node: Node, recipe: Recipe, inputs: bytes) -> None:
-        """Insert a node and let what it makes possible follow."""
+    def insert(self, key: int, node: Node, recipe: Recipe, inputs: bytes, foreign: Sequence[int] = ()) -> None:
+        """
+        Insert a node and let what it makes possible follow.
+
+        Args:
+            foreign: the keys of foreign publications that its summarizer was shown.
+        """
         made_by = self._recipe(recipe)
         forest.insert_node(self.db, key, node, made_by, inputs, self._birth())
+        forest.insert_foreign(self.db, key, node.revision, foreign)
         if recipe.kind != "join":  # nobody asks how many there are, and a counter costs each seal a page
             self._made[made_by] += 1
         self._nodes[key] = node
@@ -97,12 +118,49 @@ class Landing:
             self._visible = True
         self._landed.append(key)
 
+    def revise(self, key: int, node: Node, recipe: Recipe, inputs: bytes, foreign: Sequence[int] = ()) -> None:
+        """
+        Put a new revision in a node's place, and let what it makes stale follow.
+
+        Pins from before keep the text, the size and the hits that they had. A job to make it anew is done with.
+
+        Args:
+            node: its revision is of no matter: it is one more than the present one's.
+            foreign: the keys of foreign publications that its summarizer was shown.
+        """
+        made_by, born = self._recipe(recipe), self._birth()
+        before = forest.revise_node(self.db, key, node, made_by, inputs, born)
+        revised = evolve(node, revision=before.node.revision + 1)
+        forest.insert_foreign(self.db, key, revised.revision, foreign)
+        if before.recipe_kind != "join":
+            self._made[before.recipe_pk] -= 1
+        if recipe.kind != "join":
+            self._made[made_by] += 1
+        search.replace_node_documents(self.db, key, born)
+        if recipe.kind == "summary":
+            self._index_node(key, revised, born)
+        remakes.drop_remake(self.db, key)
+        self._nodes[key] = revised
+        self._changed.add(key)
+        self._visible = True
+        self._landed.append(key)
+
+    def unmade(self, key: int) -> None:
+        """A node stays as it is that was to be made anew: those that wait for it go on without."""
+        for job in queue.wake(self.db, key):
+            self._woken(job)
+
+    @property
+    def revisions(self) -> int:
+        """How many nodes have a new revision by this transaction."""
+        return len(self._changed)
+
     def turn_ended(self, turn: TurnRow) -> None:
         """A turn has its outcome: its records join the session's view, and its publication is due."""
         assert turn.end_seq is not None, "an ended turn has an end"
         registry.set_ended_length(self.db, turn.segment_pk, turn.end_seq)
         self._segments.clear()
-        self._session_spans.setdefault(turn.segment_pk, [])
+        self._views.turn_ended(turn.segment_pk)
         session, _number = registry.session_of_generation(self.db, turn.generation_pk)
         if session.isolated or session.state == "revoked" or turn.inherited or turn.end_seq == turn.start_seq:
             return
@@ -128,13 +186,16 @@ class Landing:
         """The caller added a job itself: the worker is told after the commit."""
         self._made_jobs = True
 
-    def publish(self, turn: TurnRow, leaf: Callable[[int], Node], recipe: Recipe, inputs: bytes) -> int:
+    def publish(
+        self, turn: TurnRow, leaf: Callable[[int], Node], recipe: Recipe, inputs: bytes, foreign: Sequence[int] = ()
+    ) -> int:
         """
         Make a turn's publication visible: its number, row, shared leaf, view and search visibility, in this
         transaction.
 
         Args:
             leaf: the publication's leaf, from its number.
+            foreign: the keys of foreign publications that its summarizer was shown.
 
         Returns:
             The publication's number.
@@ -160,8 +221,8 @@ class Landing:
             self.db, turn.segment_pk, finished.start, finished.end, number, finished.start if first is None else first
         )
         node = leaf(number)
-        self.insert(shared_tree(self.scope).key(node.span), node, recipe, inputs)
-        self._published.append(node.span)
+        self.insert(shared_tree(self.scope).key(node.span), node, recipe, inputs, foreign)
+        self._views.published(node.span)
         self._visible = True
         self._merges_due(shared_tree(self.scope), number)
         self._landed.append(turn.turn_pk)
@@ -172,17 +233,19 @@ class Landing:
         Follow what landed until nothing more follows, advance the views, and move the clock if a pin may see
         more.
         """
-        while self._landed:
+        while self._landed or self._stale:
+            if not self._landed:
+                self._look_again(heappop(self._stale)[1])
+                continue
             landed = [*self._landed]
             self._landed.clear()
             # Nobody begins to wait for what has landed, so that one look finds all who wait for any of these.
             awaited = queue.awaited(self.db, landed)
             for key in landed:
                 self._follow(key, key in awaited)
-        for segment in list(self._session_spans):
-            self._advance_session(segment)
-        if self._published or self._shared_spans:
-            self._advance_shared()
+        self._views.advance()
+        if self._sealed and queue.rearm(self.db, self.scope.pk, self.at, afresh=False):
+            self._made_jobs = True  # one more attempt each: a job that can never succeed must not cost five an append
         for recipe, count in self._made.items():
             forest.count_nodes(self.db, recipe, count)
         if self._visible:
@@ -190,9 +253,7 @@ class Landing:
 
     def after_commit(self) -> None:
         """What may only be believed now: the frontiers in memory, and that there is work."""
-        for tree, revision, frontier, change in self._advanced:
-            frontier.apply(change)
-            self.scope.caches.frontiers.put(tree, HeldFrontier(revision, frontier))
+        self._views.after_commit()
         for recipe, recipe_pk in self._recipes.items():
             self.scope.caches.recipes.put((self.scope.pk, recipe), recipe_pk)
         if self._made_jobs:
@@ -249,20 +310,23 @@ class Landing:
         """One landed node (or published turn): note it for its view, and wake whoever named it."""
         if owner_of(key):
             self._note_for_view(key)
+        if key in self._changed:
+            for above in dependents(self.scope, self.db, key):
+                self._make_stale(above)
         if awaited:
             for job in queue.wake(self.db, key):
                 self._woken(job)
 
     def _note_for_view(self, key: int) -> None:
         tree_pk, span = owner_of(key), span_of_post_order(ordinal_of(key))
+        revised = key in self._changed
         if tree_pk == self.scope.row.shared_tree:
-            if span.count > 1:
-                self._shared_spans.append(span)
+            self._views.in_shared(span, revised=revised)
             return
         segment = self._segment(tree_pk)
         if segment is not None and span.end <= segment[1]:  # above it lies the open turn, which no view covers yet
-            for concerned in (segment[0], *resting_segments(self.db, segment[0], span.end)):
-                self._session_spans.setdefault(concerned, []).append(span)
+            resting = resting_segments(self.db, segment[0], span.end)
+            self._views.in_sessions([segment[0], *resting], span, revised=revised)
 
     def _segment(self, tree_pk: int) -> tuple[int, int] | None:
         """(segment_pk, ended_length) of a session's tree."""
@@ -288,7 +352,63 @@ class Landing:
             if turn is not None and self._publish_if_it_fits(turn):
                 queue.remove_job(self.db, job.job_pk)
                 return
+        elif job.kind == "remake":
+            self._make_stale(job.subject)
+            return
         queue.make_ready(self.db, job.job_pk)
+
+    def _make_stale(self, key: int) -> None:
+        heappush(self._stale, (rank(self.scope, self.db, key), key))
+
+    def _look_again(self, key: int) -> None:
+        """
+        A position whose inputs changed, or for whose inputs nobody waits any more: join it anew, or see to its job.
+
+        Where there is no node yet its inputs may fit together now; else whatever makes it takes them as they are then.
+        """
+        node = forest.load_made(self.db, [key]).get(key)
+        if node is None:
+            for kind in ("merge", "chunk") if owner_of(key) else ("publication",):
+                first = queue.job_with_all(self.db, kind, key)
+                if first is not None:
+                    self._woken(first)
+            return
+        job = remakes.remakes(self.db, [key]).get(key)
+        if job is not None and job.waits:
+            return
+        origin = origin_of(self.scope, self.db, key)
+        assert origin.tree is not None, "stale by an input"
+        known = self._known(origin.tree, origin.inputs)
+        inputs = [known[span] for span in origin.inputs if span in known]
+        if len(inputs) < len(origin.inputs):
+            return  # pages of its record are still to be summarised, and its job waits for them
+        now = children_sha256(origin.tree, inputs)
+        if now == node.inputs and (job is None or not job.in_any_case):
+            if job is not None:
+                queue.remove_job(self.db, job.job_pk)
+                self.unmade(key)
+            return
+        coming = remakes.to_be_remade(self.db, origin.input_keys)
+        if not coming:
+            again = made_without_a_call(origin, key, inputs, self.scope.row.node_bytes)
+            if again is not None:
+                self.revise(key, again, JOIN, now)
+                return
+        self._made_jobs = True
+        if job is not None and not job.failed and not coming:
+            queue.make_ready(self.db, job.job_pk)
+            return
+        if job is not None:  # it failed with inputs that are no more, or was at work on them; and now it has to wait
+            queue.remove_job(self.db, job.job_pk)
+        queue.add_job(
+            self.db,
+            scope_pk=self.scope.pk,
+            kind="remake",
+            subject=key,
+            needs=coming,
+            at=self.at,
+            position=int(job is not None and job.in_any_case),
+        )
 
     def _publish_if_it_fits(self, turn: TurnRow) -> bool:
         finished = finished_turn(turn)
@@ -306,8 +426,13 @@ class Landing:
         self.publish(turn, leaf, JOIN, children_sha256(tree, nodes))
         return True
 
-    def _index_node(self, key: int, node: Node) -> None:
-        """A summarizer's text is searchable; a join repeats what its children say."""
+    def _index_node(self, key: int, node: Node, born: int = 0) -> None:
+        """
+        A summarizer's text is searchable; a join repeats what its children say.
+
+        Args:
+            born: of a later revision: searches under an earlier clock do not find it.
+        """
         tree_pk = owner_of(key)
         segment: tuple[int, int] | None = None
         visible: int | None = None
@@ -336,6 +461,7 @@ class Landing:
                     at=node.last_at,
                     visible=visible,
                     words=words_of(node.text, self.scope.row.pretokenizer),
+                    born_clock=born,
                 )
             ],
         )
@@ -350,118 +476,3 @@ class Landing:
             return None
         turn = turns.turn_at(self.db, segment_pk, span.end - 1)
         return None if turn is None or turn.publication_key is None else ordinal_of(turn.publication_key)
-
-    # ---- views -------------------------------------------------------------------------------------------------------
-
-    def _advance_session(self, segment_pk: int) -> None:
-        """Append the leaves of ended turns that are durable without a gap, and merge what may merge."""
-        tree = session_tree(self.scope, self.db, segment_pk)
-        own = tree.chain.own
-        stored = registry.segment_of_tree(self.db, own.tree)
-        assert stored is not None, "the segment's own tree"
-        view = forest.load_view(self.db, own.tree)
-        wanted = [Span(seq, 1) for seq in range(view.length, stored[1])]
-        sizes = tree.sizes(self.db, wanted) if wanted else {}
-        leaves: list[int] = []
-        for span in wanted:
-            if span not in sizes:
-                break
-            leaves.append(tree.line_bytes(span, sizes[span]))
-        self._advance(tree, own.tree, view, leaves)
-
-    def _advance_shared(self) -> None:
-        tree = shared_tree(self.scope)
-        view = forest.load_view(self.db, tree.tree_pk)
-        sizes = tree.sizes(self.db, self._published)
-        leaves = [tree.line_bytes(span, sizes[span]) for span in self._published]
-        self._advance(tree, tree.tree_pk, view, leaves)
-
-    def _advance(self, tree: Tree, tree_pk: int, view: forest.ViewRow, leaves: list[int]) -> None:
-        frontier = self._frontier(tree, tree_pk, view)
-        landed = self._landed_within(tree, view.length + len(leaves))
-        news = self._unheard(tree, frontier, landed, view.length, len(leaves))
-        change = plan_appends(frontier, leaves, news) if leaves else plan_land(frontier, news)
-        revision = view.revision
-        # The revision moves with every landing that a view may use, not only when its lines change: a frontier held by
-        # another process would otherwise not hear of a durable parent. That this one knew it already says nothing: it
-        # may have been loaded a moment ago, in this very transaction.
-        if change.changed or landed:
-            revision += 1
-            forest.save_view(
-                self.db,
-                forest.ViewRow(tree_pk, revision, change.length, change.state.levels, change.state.shrinking),
-            )
-        # Kept only after the commit, even unchanged: what was loaded here knows of nodes that a rollback would undo.
-        self._advanced.append((tree_pk, revision, frontier, change))
-
-    def _frontier(self, tree: Tree, tree_pk: int, view: forest.ViewRow) -> Frontier:
-        """The working structure for a view's row: the one in memory if it is true for this revision, else loaded."""
-        held = self.scope.caches.frontiers.take(tree_pk)
-        if held is not None and held.revision == view.revision:
-            return held.frontier
-        return restore_frontier(self.scope, self.db, tree, FrontierState(view.levels, view.shrinking))
-
-    def _landed_within(self, tree: Tree, length: int) -> set[Span]:
-        """The inner nodes that landed in this transaction and that a view of that length may use."""
-        landed = self._session_spans[tree.chain.own.segment] if isinstance(tree, SessionTree) else self._shared_spans
-        return {span for span in landed if span.count > 1 and span.end <= length}
-
-    def _unheard(
-        self, tree: Tree, frontier: Frontier, landed: set[Span], length: int, appended: int
-    ) -> dict[Span, int]:
-        """The durable inner nodes that a frontier has not heard of: what landed, and what lies over appended leaves."""
-        spans = landed.union(span for leaf in range(length, length + appended) for span in completed_by(leaf))
-        unknown = [span for span in spans if frontier.size(span) is None]
-        return (
-            {span: tree.line_bytes(span, size) for span, size in tree.sizes(self.db, unknown).items()}
-            if unknown
-            else {}
-        )
-
-
-def restore_frontier(scope: Scope, db: Connection, tree: Tree, state: FrontierState) -> Frontier:
-    """Build the working structure of a stored frontier: its lines' sizes and those of every durable ancestor."""
-    spans = state.spans
-    sizes = tree.sizes(db, {*spans, *ancestors_within(spans)})
-    return Frontier.restore(
-        state, {span: tree.line_bytes(span, size) for span, size in sizes.items()}, scope.view_policy
-    )
-
-
-def ancestors_within(spans: tuple[Span, ...]) -> set[Span]:
-    """Every inner position above given lines that their cover contains: as many as there are lines, less one a root."""
-    if not spans:
-        return set()
-    end, found = spans[-1].end, set[Span]()
-    for span in spans:
-        parent = span.parent
-        while parent.end <= end and parent not in found:
-            found.add(parent)
-            parent = parent.parent
-    return found
-
-
-def resting_segments(db: Connection, segment_pk: int, end: int) -> list[int]:
-    """
-    The segments that rest on at least the first ``end`` records of a segment, at any depth: their views use its
-    nodes.
-    """
-    found: list[int] = []
-    waiting = [segment_pk]
-    while waiting:
-        for child in registry.segments_on(db, waiting.pop(), end):
-            found.append(child)
-            waiting.append(child)
-    return found
-
-
-def finished_turn(turn: TurnRow) -> rules.Turn:
-    """A turn row as the rules of publication see it."""
-    if turn.end_seq is None or turn.outcome is None or turn.ended_at is None:
-        raise IntegrityError(f"turn {turn.turn_id} has not ended; run verify() to see what took it for an ended one")
-    return rules.Turn(turn.start_seq, turn.end_seq, turn.outcome, turn.started_at, turn.ended_at)
-
-
-def children_sha256(tree: Tree, nodes: tuple[Node, ...] | list[Node]) -> bytes:
-    """The hash of a node's inputs where they are nodes."""
-    return inputs_sha256([(tree.key(node.span), node.revision, text_sha256(node.text)) for node in nodes])

@@ -74,9 +74,17 @@ def job_ref(scope: Scope, db: Connection, kind: JobKind, subject: int) -> str:
     return node_ref(scope, db, subject)
 
 
-def load_failures(scope: Scope, db: Connection) -> tuple[JobFailure, ...]:
-    """The scope's failed jobs, each with the ref of what it was to summarise."""
-    return tuple(
+def load_failures(scope: Scope, db: Connection, refs: Iterable[str] | None = None) -> tuple[JobFailure, ...]:
+    """
+    The scope's failed jobs, each with the ref of what it was to summarise, newest first.
+
+    Args:
+        refs: only what concerns these, and of it also what failed and is tried again. A page goes by its record's ref.
+    """
+    wanted = None if refs is None else frozenset(refs)
+    rows = queue.failures(db, scope.pk) if wanted is None else queue.troubles(db, scope.pk)
+    found = (
         JobFailure(job_ref(scope, db, row.kind, row.subject), row.kind, row.attempts, row.error, moment_of(row.at))
-        for row in queue.failures(db, scope.pk)
+        for row in rows
     )
+    return tuple(failure for failure in found if wanted is None or failure.ref in wanted)

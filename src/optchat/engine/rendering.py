@@ -23,17 +23,17 @@ from optchat.core.context import Context, ContextReceipt, ShownLine
 from optchat.core.errors import ContextTooLarge, CoverTooLarge, IntegrityError, SummariesPending
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, MemoryBlock, Tokenizer
-from optchat.core.refs import Span, completed_by, publication_ref, session_ref
+from optchat.core.refs import Span, publication_ref, session_ref
 from optchat.core.render import outcome_label, publication_label
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import BlockKind, TokenUse
 from optchat.core.tree import Node
-from optchat.core.views import FrontierState, levels_of, plan_appends, spans_of
+from optchat.core.views import FrontierState, levels_of, spans_of
+from optchat.engine.calls import paused
 from optchat.engine.handle import Scope
-from optchat.engine.landing import restore_frontier
 from optchat.engine.naming import PublicationName, load_failures, publication_names
 from optchat.engine.sides import Seen, Side
-from optchat.engine.trees import SessionTree, durable_cover, shared_tree
+from optchat.engine.trees import SessionTree, grown_cover, shared_tree
 from optchat.store import ledger, payloads, queue
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
@@ -173,28 +173,15 @@ class _Maker(Generic[M]):
 
     def own_view(self, readiness: Readiness) -> tuple[tuple[Span, ...], frozenset[Span]]:
         """The own view up to the turn's boundary, from the descriptor's copy and the leaves that landed since."""
-        tree, end = self.tree, self.descriptor.own_end
-        state = FrontierState(self.descriptor.own_levels, self.descriptor.own_shrinking)
-        length = state.length
-        if length == end:
-            return state.spans, frozenset()
-        wanted = [Span(seq, 1) for seq in range(length, end)]
-        sizes = tree.sizes(self.db, wanted)
-        durable = 0
-        while durable < len(wanted) and wanted[durable] in sizes:
-            durable += 1
-        missing = [span for span in wanted if span not in sizes]
-        if missing and readiness == "strict":
-            raise summaries_pending(self.scope, self.db, self.session, missing)
-        frontier = restore_frontier(self.scope, self.db, tree, state)
-        parents = {span for leaf in range(length, length + durable) for span in completed_by(leaf)}
-        landed = {span: tree.line_bytes(span, size) for span, size in tree.sizes(self.db, parents).items()}
-        leaves = [tree.line_bytes(span, sizes[span]) for span in wanted[:durable]]
-        spans = plan_appends(frontier, leaves, landed).state.spans if leaves else state.spans
-        # Past the first gap there is no frontier: the durable cover of the rest, and a line for each leaf that it
-        # lacks.
-        rest = durable_cover(self.db, tree, length + durable, end) if missing else ()
-        return (*spans, *rest), frozenset(missing)
+        descriptor = self.descriptor
+        state = FrontierState(descriptor.own_levels, descriptor.own_shrinking)
+        strict = readiness == "strict"
+        spans, missing = grown_cover(
+            self.scope, self.db, self.tree, state, descriptor.own_end, descriptor.clock, whole=strict
+        )
+        if missing and strict:
+            raise summaries_pending(self.scope, self.db, self.session, sorted(missing))
+        return spans, missing
 
     # ---- sides -------------------------------------------------------------------------------------------------------
 
@@ -494,21 +481,32 @@ def exchange_records(db: Connection, low: int, high: int) -> list[tuple[RecordRo
 def summaries_pending(
     scope: Scope, db: Connection, session: SessionRow, missing: Sequence[Span], waited_seconds: float = 0.0
 ) -> SummariesPending:
-    """The error that names what a view lacks, since when, and what failed."""
+    """The error that names what a view lacks, since when, what went wrong with it, and until when nothing is tried."""
     refs = [session_ref(session.session_id, session.generation, span.start, span.count) for span in missing]
-    state = queue.queue_state(db, scope.pk)
-    failed = load_failures(scope, db)
-    advice = (
-        "retry_failed() tries the failed summaries again"
-        if failed
-        else "wait for the worker, call settle(), or ask for readiness='partial'"
-    )
+    chain = scope.chain(db, session.segment_pk)
+    jobs = queue.leaf_jobs(db, [chain.node_key(span) for span in missing])
+    failed = load_failures(scope, db, refs)
+    pause = paused(db, scope.pk, scope.now())
     shown = ", ".join(refs[:3]) + (f" and {len(refs) - 3} more" if len(refs) > 3 else "")
+    since = moment_of(min((job.created_at for job in jobs), default=scope.now()))
+    parts = [f"{len(refs)} summaries that this context needs are not there yet ({shown}), the first due since {since}"]
+    if failed:
+        parts.append(f"last error: {failed[0].error.partition(':')[0]}")  # its class: the rest may hold content
+    advice = "wait for the worker, call settle(), or ask for readiness='partial'"
+    if pause is not None:
+        parts.append(f"paused: {pause.reason}")
+        advice = "retry_failed() tries at once" + (
+            f"; it goes on by itself at {pause.resumes_at}" if pause.until is not None else ""
+        )
+    elif failed:
+        advice = "retry_failed() tries the failed summaries again"
     return SummariesPending(
-        f"{len(refs)} summaries that this context needs are not there yet ({shown}); {advice}",
+        "; ".join((*parts, advice)),
         missing=refs,
-        since=moment_of(scope.now() if state.oldest is None else state.oldest),
+        since=since,
         failures=failed,
+        paused=None if pause is None else pause.reason,
+        resumes_at=None if pause is None else pause.resumes_at,
         waited_seconds=waited_seconds,
     )
 

@@ -18,8 +18,7 @@ from optchat.core.projection import cheapest, project
 from optchat.core.refs import Span
 from optchat.core.tree import Node
 from optchat.engine.handle import Scope
-from optchat.engine.landing import ancestors_within
-from optchat.engine.trees import Tree
+from optchat.engine.trees import Tree, ancestors_within
 from optchat.store.rows import Connection
 
 

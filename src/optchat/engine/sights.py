@@ -15,6 +15,7 @@ from optchat.core.errors import SnapshotInvalid, UnknownRef
 from optchat.core.lineage import Chain
 from optchat.core.refs import KEY_BITS, PublicationRef, SessionRef, Span, parse_ref, publication_ref, session_ref
 from optchat.core.snapshots import Sight, Snapshot, foreign_node_visible, publication_visible
+from optchat.core.views import EMPTY_FRONTIER, FrontierState
 from optchat.engine.handle import Scope
 from optchat.store import publications, registry, scopes
 from optchat.store.publications import PublicationRow
@@ -25,11 +26,17 @@ from optchat.store.scopes import Moment
 
 @frozen
 class Own:
-    """The reader's own session: its records below ``end`` are its own history and live turn."""
+    """
+    The reader's own session: its records below ``end`` are its own history and live turn.
+
+    ``view`` is a turn's copy of its session's view, and ``history`` where the live turn begins.
+    """
 
     session: SessionRow
     chain: Chain
     end: int
+    view: FrontierState = EMPTY_FRONTIER
+    history: int = 0
 
 
 @frozen

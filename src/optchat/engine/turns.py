@@ -26,6 +26,7 @@ from optchat.core.errors import (
     SessionDeleted,
     UnknownRef,
 )
+from optchat.core.jobs import AWAITED
 from optchat.core.messages import HostMessage
 from optchat.core.publications import natural_outcome, turn_after
 from optchat.core.refs import SESSION_ID_ALPHABET
@@ -129,6 +130,8 @@ def admit(
             commit_id=commit if commit is not None else current.commit_id,
         )
         turns.insert_descriptor(db, descriptor_of(scope, db, current, turn.turn_pk, moment, own_end))
+        for link in chain.links:  # imported history may still wait; now a turn waits for it
+            queue.hurry(db, link.tree, AWAITED)
         sealed = ingest.seal(landing, turn, current.session_id, current.generation, prepared)
         landing.finish()
     landing.after_commit()

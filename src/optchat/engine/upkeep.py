@@ -7,14 +7,15 @@ Refuses to know: content.
 
 from __future__ import annotations
 
-from optchat.core.jobs import Calls
+from optchat.core.ledger import HOUR_SECONDS, Calls
 from optchat.core.status import Status
+from optchat.engine.calls import paused
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
-from optchat.store import forest, ledger, publications, queue, registry, scopes
+from optchat.store import calls, forest, ledger, publications, queue, registry, scopes
 from optchat.store.rows import Connection, moment_of
 
-_HOUR_US = 3_600_000_000
+_HOUR_US = HOUR_SECONDS * 1_000_000
 
 
 def count_records(db: Connection, scope_pk: int) -> int:
@@ -34,18 +35,25 @@ def scope_figures(db: Connection, name: str) -> tuple[int, int, int]:
     return registry.count_sessions(db, pk), count_records(db, pk), publications.count_publications(db, pk)
 
 
-def status(scope: Scope, summarizer: str, default_summarizer: str) -> Status:
+def status(scope: Scope, summarizer: str | None, default_summarizer: str) -> Status:
     """
     The scope's state in one read.
 
     It is ready when nothing is left to summarise, publish or index, and nothing has failed.
+
+    Args:
+        summarizer: whose handle asks; None: one that only reads, and so is not held up by another's name.
     """
     with scope.store.read() as db:
         state = queue.queue_state(db, scope.pk)
         counts = forest.recipe_counts(db, scope.pk)
         newest = ledger.newest_record_at(db, scope.pk)
         named = scopes.scope_summarizer(db, scope.pk)
-        total: Calls = queue.sum_calls(db, scope.pk, 0)
+        pause = paused(db, scope.pk, scope.now())
+        reason = None if pause is None else pause.reason
+        if pause is None and named is not None and summarizer is not None and named != summarizer:
+            reason = f"scope {scope.row.name!r} is summarised by {named!r}"
+        total: Calls = calls.sum_calls(db, scope.pk, 0)
         return Status(
             ready=not (state.pending or state.running or state.failed),
             sessions=registry.count_sessions(db, scope.pk),
@@ -59,12 +67,10 @@ def status(scope: Scope, summarizer: str, default_summarizer: str) -> Status:
             failures=load_failures(scope, db),
             oldest_pending_at=None if state.oldest is None else moment_of(state.oldest),
             newest_record_at=None if newest is None else moment_of(newest),
-            paused=None
-            if named is None or named == summarizer
-            else f"scope {scope.row.name!r} is summarised by {named!r}",
-            resumes_at=None,
-            last_hour=queue.sum_calls(db, scope.pk, scope.now() - _HOUR_US),
+            paused=reason,
+            resumes_at=None if pause is None else pause.resumes_at,
+            last_hour=calls.sum_calls(db, scope.pk, scope.now() - _HOUR_US),
             total=total,
-            summarizer=named or summarizer,
+            summarizer=named or summarizer or default_summarizer,
             file_bytes=scope.store.file_bytes(),
         )

@@ -13,19 +13,21 @@ from __future__ import annotations
 from attrs import define, field
 
 from optchat.core.errors import IntegrityError, OptchatError
-from optchat.core.lineage import node_key, ordinal_of
+from optchat.core.lineage import node_key, ordinal_of, owner_of
 from optchat.core.projection import plan_repair
 from optchat.core.records import leaf_text, record_sha256
-from optchat.core.refs import KEY_BITS, Span, exact_cover, span_of_post_order
+from optchat.core.refs import KEY_BITS, Span, exact_cover
 from optchat.core.render import escaped_size
 from optchat.core.status import Fault, VerifyReport
-from optchat.core.tree import inputs_sha256, text_sha256
+from optchat.core.tree import Node
 from optchat.core.views import FrontierState, length_of
 from optchat.core.words import words_of
 from optchat.engine.handle import Scope
+from optchat.engine.inputs import chunk_tree, page_inputs, record_inputs
 from optchat.engine.naming import record_ref, segment_ref
+from optchat.engine.origins import Origin, TreePlace, children_sha256, origins_in, trees_of_scope
 from optchat.engine.trees import SessionTree, SharedTree, Tree, line_sizes, session_tree, shared_tree
-from optchat.store import checks, forest, ledger, payloads, registry, scopes
+from optchat.store import checks, forest, ledger, payloads, publications, registry, remakes, scopes
 from optchat.store.publications import PublicationRow
 from optchat.store.rows import Connection
 
@@ -52,14 +54,15 @@ def verify(scope: Scope, *, repair: bool) -> VerifyReport:
     check = _Check(scope, repair)
     with scope.store.read() as db:
         segments = registry.scope_segments(db, scope.pk)
+        places = trees_of_scope(scope, db)
         for message in checks.sqlite_faults(db):
             check.fault("DATABASE", None, message)
         check.count("database")
-    for segment, tree, base, _ended in segments:
+    for segment, _tree, base, _ended in segments:
         _records(check, segment, base)
-        _nodes(check, tree, segment)
         _view(check, segment)
-    _nodes(check, scope.row.shared_tree, None)
+    for place in places:
+        _nodes(check, place)
     _publications(check)
     _view(check, None)
     _events(check)
@@ -113,46 +116,66 @@ def _manifests(row: ledger.RecordRow) -> list[dict[str, str]]:
     return [piece for piece in structure.get("content", []) if isinstance(piece, dict)]
 
 
-def _nodes(check: _Check, tree_pk: int, segment: int | None) -> None:
+def _nodes(check: _Check, place: TreePlace) -> None:
     """Texts within their limits, and hashes that still fit their inputs."""
     after = -1
     while True:
         with check.scope.store.read() as db:
-            tree: Tree = shared_tree(check.scope) if segment is None else session_tree(check.scope, db, segment)
-            rows = forest.nodes_of_tree(db, tree_pk, after=after, limit=_STEP)
+            rows = forest.nodes_of_tree(db, place.tree_pk, after=after, limit=_STEP)
+            keys = {position: place.tree_pk << KEY_BITS | position for position, _node, _inputs, _recipe in rows}
+            origins = origins_in(check.scope, db, place, keys.values())
+            remade = remakes.remakes(db, keys.values())
             for position, node, inputs, _recipe in rows:
-                ref = _node_ref(db, segment, node.span)
+                ref = _node_ref(db, place, node.span)
                 if (
                     len(node.text.encode()) > check.scope.row.node_bytes
                     or escaped_size(node.text) != node.escaped_bytes
                 ):
                     check.fault("NODE_SIZE", ref, "the text is over its limit, or not of the recorded size")
-                if span_of_post_order(position).count > 1:
-                    _children(check, db, tree, node.span, inputs, node.escaped_bytes, node.revision, ref)
+                if keys[position] not in remade:  # else it is what it was made of that has moved on
+                    _origin(check, db, node, inputs, origins[keys[position]], ref)
             check.count("nodes", len(rows))
         if len(rows) < _STEP:
             return
         after = rows[-1][0]
 
 
-def _node_ref(db: Connection, segment: int | None, span: Span) -> str:
-    return f"pub:{span}" if segment is None else segment_ref(db, segment, span)
+def _node_ref(db: Connection, place: TreePlace, span: Span) -> str:
+    if place.segment is not None:
+        return segment_ref(db, place.segment, span)
+    if place.chunks is not None and place.chunks.record_key is not None:
+        return record_ref(db, place.chunks.record_key)
+    return f"pub:{span}"
 
 
-def _children(
-    check: _Check, db: Connection, tree: Tree, span: Span, inputs: bytes, escaped: int, revision: int, ref: str
-) -> None:
-    found = tree.nodes(db, span.children)
-    if len(found) < 2:
-        check.fault("CHILD_MISSING", ref, "a child of this node is missing")
-        return
-    left, right = (found[child] for child in span.children)
-    if left.revision == right.revision == revision == 0:
-        now = inputs_sha256([(tree.key(node.span), node.revision, text_sha256(node.text)) for node in (left, right)])
-        if now != inputs:
-            check.fault("INPUTS_CHANGED", ref, "the inputs of this node do not hash to what was recorded")
-    if escaped > left.escaped_bytes + right.escaped_bytes + 1:
-        check.fault("NODE_HEAVY", ref, "the node is heavier than its children: the view could not shrink past it")
+def _origin(check: _Check, db: Connection, node: Node, inputs: bytes, origin: Origin, ref: str) -> None:
+    if origin.turn is not None and publications.live_number(db, origin.turn.turn_pk) != node.span.start:
+        return  # what was retired stays as it was
+    if origin.tree is None:
+        record = _record_of(db, origin)
+        if record is None:
+            check.fault("CHILD_MISSING", ref, "the record that this node was made of is missing")
+            return
+        now = record_inputs(record) if origin.kind == "leaf" else page_inputs(record, origin.position)
+    else:
+        found = origin.tree.nodes(db, origin.inputs)
+        if len(found) < len(origin.inputs):
+            what = "a child of this node" if origin.kind == "merge" else "what this node was made of"
+            check.fault("CHILD_MISSING", ref, f"{what} is missing")
+            return
+        below = [found[span] for span in origin.inputs]
+        now = children_sha256(origin.tree, below)
+        if node.span.count > 1 and node.escaped_bytes > sum(each.escaped_bytes for each in below) + 1:
+            check.fault("NODE_HEAVY", ref, "the node is heavier than its children: the view could not shrink past it")
+    if now != inputs:
+        check.fault("INPUTS_CHANGED", ref, "the inputs of this node do not hash to what was recorded")
+
+
+def _record_of(db: Connection, origin: Origin) -> ledger.RecordRow | None:
+    if origin.kind == "chunk":
+        return chunk_tree(db, owner_of(origin.subject))[1]
+    segment = registry.segment_of_tree(db, owner_of(origin.subject))
+    return None if segment is None else ledger.load_record(db, segment[0] << KEY_BITS | origin.position)
 
 
 def _view(check: _Check, segment: int | None) -> None:

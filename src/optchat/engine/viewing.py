@@ -14,10 +14,18 @@ from optchat.core.render import line as rendered_line, outcome_label, publicatio
 from optchat.core.retrieval import Line, View
 from optchat.core.views import FrontierState, length_of, spans_of
 from optchat.engine.handle import Scope
-from optchat.engine.landing import ancestors_within
 from optchat.engine.reading import session_lines, shared_lines
 from optchat.engine.sights import Reading, SessionTarget
-from optchat.engine.trees import PinnedTree, SessionTree, Tree, durable_cover, line_sizes, shared_tree
+from optchat.engine.trees import (
+    PinnedTree,
+    SessionTree,
+    Tree,
+    ancestors_within,
+    durable_cover,
+    grown_cover,
+    line_sizes,
+    shared_tree,
+)
 from optchat.store import forest
 from optchat.store.rows import Connection
 
@@ -75,18 +83,21 @@ def session_view(
 
 def _session_cover(reading: Reading, db: Connection, target: SessionTarget, start: int, end: int) -> tuple[Span, ...]:
     """
-    The stored frontier, to the owner and to its own turn; else one planned at the boundary.
+    The stored frontier to the owner, the copy that it began with to its own turn; else one planned at the boundary.
 
-    A foreign session's stored frontier moves with turns that a pinned reader may not see, and so would its view.
+    A stored frontier moves with repairs, and a foreign session's with turns that a pinned reader may not see, and so
+    would their views.
     """
     tree: Tree = SessionTree(target.chain)
-    own = reading.own is not None and reading.own.session.session_pk == target.session.session_pk
-    if not own:
-        tree = _then(reading, tree)
+    own = reading.own
+    if own is not None and own.chain == target.chain:
+        spans, _missing = grown_cover(reading.scope, db, tree, own.view, min(own.history, end), reading.clock)
+        return (*spans, *durable_cover(db, tree, spans[-1].end if spans else 0, end))
+    tree = _then(reading, tree)
     if start:  # what lies before was never published: no frontier begins there
         return durable_cover(db, tree, start, end)
     state = FrontierState(forest.load_view(db, target.chain.own.tree).levels)
-    if not (reading.sight.owner or own) or state.length > end:
+    if not reading.sight.owner or state.length > end:
         leaves = [Span(seq, 1) for seq in range(end)]
         sizes = tree.sizes(db, leaves)
         state = _planned(reading, db, tree, next((leaf.start for leaf in leaves if leaf not in sizes), end))

@@ -7,32 +7,31 @@ Refuses to know: models. What happens between loading and committing is the comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from attrs import evolve, frozen
 
-from optchat.core.errors import IntegrityError
-from optchat.core.jobs import JobKind
+from optchat.core.compactor_view import Rooms, rooms
+from optchat.core.errors import IntegrityError, StoreError
 from optchat.core.lineage import node_key, ordinal_of, owner_of
 from optchat.core.publications import leaf_of
-from optchat.core.records import KIND_NUMBER, to_bytes
-from optchat.core.refs import KEY_BITS, Span, completed_by, exact_cover, span_of_post_order
+from optchat.core.refs import Span, completed_by, exact_cover, span_of_post_order
 from optchat.core.render import escaped_size
-from optchat.core.summarizing import SummaryReply
 from optchat.core.tree import Node, Recipe, merged, page_starts, stand_in_text
-from optchat.core.words import pieces, words_of
+from optchat.engine import remaking
+from optchat.engine.calls import Finished, keep, paused_for_key, resume, summaries_allowed
 from optchat.engine.handle import Scope
-from optchat.engine.inputs import Spoken, Task, chunk_tree, clean, inputs_now, load, record_of_leaf
-from optchat.engine.landing import Landing, finished_turn
+from optchat.engine.inputs import Spoken, Task, as_first_made, chunk_tree, inputs_now, load, record_of_leaf
+from optchat.engine.landing import Landing
+from optchat.engine.origins import finished_turn
 from optchat.engine.trees import tree_of_key
-from optchat.store import forest, ledger, payloads, queue, scopes, search, turns
+from optchat.store import forest, queue, scopes, turns
 from optchat.store.queue import JobRow
 from optchat.store.rows import Connection
 
 _ABSURD_SECONDS: Final = 1800  # ahead: no lease is so long. Below it, another process may just have a longer policy
-_INDEX_PIECES: Final = 4  # of 64 KiB, a transaction: no other writer waits for a 50 MB text
-_INDEX_STEPS: Final = 16  # so many such transactions for each time that the text is read
 
 
 @frozen
@@ -54,8 +53,9 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
     Lease the next jobs, and load their inputs.
 
     The embedded default never names the scope's summarizer; the first other to claim a job does. From then on the
-    default, or a third, claims no summary here. A leaf whose source is larger than the window becomes the pages of a
-    chunk tree. A job whose inputs are damaged fails at once, and keeps no other from being worked.
+    default, or a third, claims no summary here. Where calls are paused only the default, which makes none, claims
+    summaries. A leaf whose source is larger than the window becomes the pages of a chunk tree. A job whose inputs are
+    damaged fails at once, and keeps no other from being worked.
 
     Texts are read after the leases are committed, so that no writer waits for 50 MB; what changes in between, the
     commit's check of the inputs finds.
@@ -64,14 +64,37 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
         now = scope.now()
         named = scopes.scope_summarizer(db, scope.pk)
         mine = named == summarizer or named is None
+        allowed, most = limit if mine else 0, None
+        if allowed and not is_default:
+            most = summaries_allowed(scope, db, now)
+            allowed = allowed if most is None else min(allowed, most)
         until = now + int(scope.policy.lease_seconds * 1_000_000)
         jobs = queue.claim(
-            db, scope.pk, owner_pk=scope.store.owner_pk, now=now, lease_until=until, limit=limit, summaries=mine
+            db,
+            scope.pk,
+            owner_pk=scope.store.owner_pk,
+            now=now,
+            lease_until=until,
+            limit=limit,
+            summaries=allowed,
+            probing=most is not None,
         )
         if named is None and not is_default and any(job.kind != "index" for job in jobs):
             scopes.name_summarizer(db, scope.pk, summarizer)
         epoch = scopes.scope_counters(db, scope.pk)[0]
-    page_bytes = page_size(window_tokens)
+    try:
+        context_bytes = 0 if is_default else scope.policy.compactor_view_bytes  # a rule reads nothing but its sources
+        tasks = _load_all(scope, jobs, epoch, rooms(window_tokens, context_bytes, scope.row.node_bytes))
+    except BaseException:
+        with suppress(StoreError):  # else they end with time: nobody else knows of them
+            give_back(scope, {job.job_pk: job.fence for job in jobs}, wait_seconds=scope.policy.lock_wait_seconds)
+        raise
+    indexing = tuple(job for job in jobs if job.kind == "index")
+    return Claimed(tuple(jobs), tuple(tasks), indexing, other_summarizer=None if mine else named)
+
+
+def _load_all(scope: Scope, jobs: Sequence[JobRow], epoch: int, room: Rooms) -> list[Task]:
+    """The tasks of leased jobs. What is larger than the window is cut into pages, and what is damaged has failed."""
     tasks: list[Task] = []
     large: list[_Large] = []
     damaged: list[tuple[JobRow, str]] = []
@@ -81,9 +104,10 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
             if job.kind == "index":
                 continue
             try:
-                found = _too_large(db, spoken, job, page_bytes) if job.kind == "leaf" else None
+                first = as_first_made(scope, db, job)  # a leaf that is made anew may be too large for another window
+                found = _too_large(db, spoken, first, room.page_bytes) if first.kind == "leaf" else None
                 if found is None:
-                    tasks.append(load(scope, db, spoken, job, epoch))
+                    tasks.append(load(scope, db, spoken, job, epoch, room))
                 else:
                     large.append(found)
             except IntegrityError as error:
@@ -92,16 +116,7 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
         _expand(scope, each)
     for job, fault in damaged:
         fail_for_good(scope, job, fault)
-    indexing = tuple(job for job in jobs if job.kind == "index")
-    return Claimed(jobs=tuple(jobs), tasks=tuple(tasks), indexing=indexing, other_summarizer=None if mine else named)
-
-
-def page_size(window_tokens: int) -> int:
-    """
-    Bytes of a chunk page for a window: half of it, since no token is less than a byte, and the prompt needs room
-    too.
-    """
-    return max(1024, window_tokens // 2)
+    return tasks
 
 
 @frozen
@@ -139,10 +154,19 @@ def _expand(scope: Scope, large: _Large) -> None:
                 admission_tree=tree,
                 position=page,
                 admitted=page < scope.policy.leaf_window,
+                priority=large.job.priority,
             )
             for span in completed_by(page):
                 needs = [node_key(tree, child) for child in span.children]
-                queue.add_job(db, scope_pk=scope.pk, kind="chunk", subject=node_key(tree, span), needs=needs, at=at)
+                queue.add_job(
+                    db,
+                    scope_pk=scope.pk,
+                    kind="chunk",
+                    subject=node_key(tree, span),
+                    needs=needs,
+                    at=at,
+                    priority=large.job.priority,
+                )
         queue.expand(db, large.job, [node_key(tree, span) for span in exact_cover(0, large.pages)])
         # It waits now, and another leaf takes its place: pages that fail must not hold up the leaves behind them.
         queue.promote(db, large.job.tree_pk, scope.policy.leaf_window)
@@ -164,20 +188,23 @@ class Result:
 def stand_in(scope: Scope, task: Task) -> Result:
     """A labelled stand-in for a summary that could not be made: navigation, repairable, never counted as a summary."""
     limit = task.summary.limit_escaped_bytes
-    room = scope.row.node_bytes - len(task.summary.mark)
-    most = room if limit is None else max(1, min(room, limit))
+    most = max(1, min(scope.row.node_bytes, limit or scope.row.node_bytes) - len(task.summary.mark))
     text = task.summary.mark + stand_in_text(most, task.what, task.source_bytes, task.start)
     return Result(task, text, Recipe("stand_in"))
 
 
-def commit(scope: Scope, results: Sequence[Result]) -> int:
+def commit(scope: Scope, results: Sequence[Result], finished: Sequence[Finished] = ()) -> int:
     """
     Take results, in one transaction: each only if its job, fence, inputs and epoch still hold; how many were taken.
 
     A result that does not hold is dropped: its job is ready again, or another worker's. That is no failure.
+
+    Args:
+        finished: what became of the calls that were made for them, written down whether or not a result is taken.
     """
     taken = 0
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        keep(db, scope.pk, finished)
         landing = Landing(scope, db, scope.now())
         for result in results:
             taken += _commit_one(landing, result)
@@ -198,6 +225,10 @@ def _commit_one(landing: Landing, result: Result) -> bool:
     if job.tree_pk:
         queue.promote(db, job.tree_pk, scope.policy.leaf_window)
         landing.jobs_added()
+    if job.kind == "remake":
+        remaking.revise(landing, task, result.text, result.recipe)
+        return True
+    foreign = task.foreign if result.recipe.kind == "summary" else ()  # what a stand-in says comes from its sources
     if job.kind == "publication":
         turn = turns.load_turn(db, job.subject)
         assert turn is not None, "loaded a moment ago"
@@ -207,9 +238,10 @@ def _commit_one(landing: Landing, result: Result) -> bool:
             lambda number: _kind(leaf_of(number, finished_turn(turn), result.text, size), result.recipe),
             result.recipe,
             task.inputs,
+            foreign,
         )
         return True
-    landing.insert(job.subject, _node(scope, db, job, result), result.recipe, task.inputs)
+    landing.insert(job.subject, _node(scope, db, job, result), result.recipe, task.inputs, foreign)
     return True
 
 
@@ -228,25 +260,34 @@ def _node(scope: Scope, db: Connection, job: JobRow, result: Result) -> Node:
     return _kind(Node(span, 0, "summary", result.text, size, 0, 0, record.at, record.at), result.recipe)
 
 
-def fail(scope: Scope, task: Task, error: str, retry_in_seconds: float) -> bool:
+def fail(
+    scope: Scope, task: Task, error: str, retry_in_seconds: float | None, finished: Sequence[Finished] = ()
+) -> bool:
     """
     A failed attempt: the job is ready again later, or it has used up its attempts.
+
+    Args:
+        retry_in_seconds: None: another attempt cannot help, and this was the last.
 
     Returns:
         Whether the attempts are used up and the policy wants a stand-in, which the caller then commits.
     """
-    attempts = task.job.attempts + 1
+    attempts = scope.policy.job_attempts if retry_in_seconds is None else task.job.attempts + 1
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         now = scope.now()
-        if attempts < scope.policy.job_attempts:
+        keep(db, scope.pk, finished)
+        if not queue.held(db, task.job):
+            return False
+        if retry_in_seconds is not None and attempts < scope.policy.job_attempts:
             due = now + int(retry_in_seconds * 1_000_000)
             queue.fail_attempt(db, task.job, error=error, due_at=due, attempts=attempts)
             return False
-        if scope.policy.on_failed == "stand_in":
-            return queue.held(db, task.job)
-        queue.exhaust(db, task.job, error=error, attempts=attempts, at=now)
-        if task.job.tree_pk:
-            queue.promote(db, task.job.tree_pk, scope.policy.leaf_window)
+        if scope.policy.on_failed == "stand_in" and task.job.kind != "remake":  # which has a better text already
+            return True
+        landing = Landing(scope, db, now)
+        _exhaust(landing, task.job, error, attempts)
+        landing.finish()
+    landing.after_commit()
     scope.wake()
     return False
 
@@ -259,126 +300,37 @@ def fail_for_good(scope: Scope, job: JobRow, error: str) -> None:
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         if not queue.held(db, job):
             return
-        queue.exhaust(db, job, error=error, attempts=job.attempts + 1, at=scope.now())
-        if job.kind != "index" and job.tree_pk:
-            queue.promote(db, job.tree_pk, scope.policy.leaf_window)
+        landing = Landing(scope, db, scope.now())
+        _exhaust(landing, job, error, job.attempts + 1)
+        landing.finish()
+    landing.after_commit()
     scope.wake()
 
 
-def give_up(scope: Scope, task: Task, error: str) -> bool:
-    """A task that another attempt cannot help: as :func:`fail` at its last attempt."""
-    last = evolve(task, job=evolve(task.job, attempts=scope.policy.job_attempts - 1))
-    return fail(scope, last, error, 0.0)
+def _exhaust(landing: Landing, job: JobRow, error: str, attempts: int) -> None:
+    """A job has failed for good, and others go on: the leaves behind it, or what waited for the node to be remade."""
+    db = landing.db
+    queue.exhaust(db, job, error=error, attempts=attempts, at=landing.at)
+    if job.kind == "remake":
+        remaking.leave(landing, job)
+    elif job.kind != "index" and job.tree_pk:
+        queue.promote(db, job.tree_pk, landing.scope.policy.leaf_window)
 
 
-def index_step(scope: Scope, job: JobRow) -> None:
-    """
-    Index the next pieces of a large text, some in each of several transactions; then the job is anybody's again.
-
-    The text is read once for all of them: read for each, 50 MB would be read two hundred times. Words are made outside
-    the transactions; each piece is numbered when indexed.
-    """
-    try:
-        with scope.store.read() as db:
-            text = payloads.load_spoken(db, [job.subject]).get(job.subject, "")
-    except IntegrityError as error:
-        fail_for_good(scope, job, str(error))
-        return
-    cuts = pieces(text)
-    data = to_bytes(text)
-    for step in range(_INDEX_STEPS):
-        done = job.position + step * _INDEX_PIECES
-        ready = [
-            (start, end, words_of(clean(data[start:end]), scope.row.pretokenizer))
-            for start, end in cuts[done : done + _INDEX_PIECES]
-        ]
-        done += len(ready)
-        if not _keep_pieces(scope, job, ready, None if done >= len(cuts) else done, step + 1 < _INDEX_STEPS):
-            return
+def give_back(scope: Scope, jobs: Mapping[int, int], finished: Sequence[Finished] = (), *, wait_seconds: float) -> None:
+    """End the leases of jobs that will not be worked, by job and fence; no attempt is used up."""
+    with scope.store.write(wait_seconds=wait_seconds) as db:
+        keep(db, scope.pk, finished)
+        for job, fence in jobs.items():
+            queue.end_lease(db, job, fence)
 
 
-def _keep_pieces(
-    scope: Scope, job: JobRow, ready: Sequence[tuple[int, int, str]], following: int | None, keep_lease: bool
-) -> bool:
-    """Number pieces of a text: (start, end, words). Whether there is more, and it is still ours to do."""
+def renew(scope: Scope, jobs: Mapping[int, int]) -> None:
+    """Move the ends of leases, by job and fence: their calls take long. What another took meanwhile is left alone."""
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        if not queue.held(db, job):
-            return False
-        record = ledger.load_record(db, job.subject)
-        if record is None or record.state:
-            queue.remove_job(db, job.job_pk)
-            return False
-        landing = Landing(scope, db, scope.now())
-        visible = search.visible_through(db, record.record_key)
-        first = scopes.take_document_numbers(db, scope.pk, len(ready))
-        search.insert_documents(
-            db,
-            [
-                search.NewDocument(
-                    document_key=scope.pk << KEY_BITS | first + number,
-                    pretokenizer=scope.row.pretokenizer,
-                    kind=KIND_NUMBER[record.kind],
-                    segment_pk=record.segment,
-                    turn_pk=record.turn_pk,
-                    start_seq=record.seq,
-                    end_seq=record.seq + 1,
-                    subject=record.record_key,
-                    start_byte=start,
-                    end_byte=end,
-                    at=record.at,
-                    visible=visible,
-                    words=words,
-                )
-                for number, (start, end, words) in enumerate(ready)
-            ],
-        )
-        landing.now_visible()
-        if following is None:
-            queue.remove_job(db, job.job_pk)
-        else:
-            queue.advance_index(db, job, following, keep_lease=keep_lease)
-        landing.finish()
-    landing.after_commit()
-    return following is not None and keep_lease
-
-
-@frozen
-class Call:
-    """One call of a summarizer; ``reply`` is None where it raised. Never content."""
-
-    job_kind: JobKind
-    attempt: int
-    summarizer: str
-    reply: SummaryReply | None
-    latency_us: int
-
-
-def keep_calls(scope: Scope, calls: Sequence[Call]) -> None:
-    """Write calls into the cost ledger, whatever became of their answers; what was not reported stays unknown."""
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        for call in calls:
-            reply = call.reply
-            outcome = "raised" if reply is None else "refused" if reply.refused else "replied"
-            queue.insert_call(
-                db,
-                scope_pk=scope.pk,
-                at=scope.now(),
-                job_kind=call.job_kind,
-                attempt=call.attempt,
-                why=None if call.attempt == 1 else "rejected",
-                model=call.summarizer if reply is None or reply.model is None else reply.model,
-                input_tokens=None if reply is None else reply.input_tokens,
-                output_tokens=None if reply is None else reply.output_tokens,
-                cache_read_tokens=None if reply is None else reply.cache_read_tokens,
-                cache_write_tokens=None if reply is None else reply.cache_write_tokens,
-                cost=None if reply is None else reply.cost,
-                wait_us=0,
-                latency_us=call.latency_us,
-                outcome=outcome,
-            )
-
-
-# ---- leases ----------------------------------------------------------------------------------------------------------
+        until = scope.now() + int(scope.policy.lease_seconds * 1_000_000)
+        for job, fence in jobs.items():
+            queue.renew(db, job, fence, until)
 
 
 def end_dead_leases(scope: Scope) -> int:
@@ -402,3 +354,34 @@ def end_dead_leases(scope: Scope) -> int:
         ended = sum(queue.end_lease(db, lease.job_pk, lease.fence) for lease in late)
     scope.wake()
     return ended
+
+
+# ---- trying again ----------------------------------------------------------------------------------------------------
+
+
+def try_again(scope: Scope) -> int:
+    """
+    Somebody asks for it: jobs that failed, or wait to be tried again, are due with all their attempts, and nothing is
+    paused; how many jobs.
+    """
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        armed = queue.hasten_retries(db, scope.pk, scope.now()) + queue.rearm(db, scope.pk, scope.now())
+        resume(db, scope.pk)
+    scope.wake()
+    return armed
+
+
+def arm_at_open(scope: Scope) -> None:
+    """
+    A process begins, perhaps with what was missing: failed jobs are ready again, and a pause for a wrong key is over.
+
+    A pause for a provider that is down or wants fewer calls goes on: a process that starts changes nothing about it.
+    """
+    with scope.store.read() as db:
+        wanted = queue.has_failed(db, scope.pk) or paused_for_key(db, scope.pk)
+    if wanted:
+        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            queue.rearm(db, scope.pk, scope.now())
+            if paused_for_key(db, scope.pk):
+                resume(db, scope.pk)
+        scope.wake()

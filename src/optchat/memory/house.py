@@ -13,13 +13,23 @@ from datetime import UTC, datetime
 from attrs import define, field
 
 from optchat.compactor.worker import Worker
-from optchat.core.errors import StoreReadOnly
-from optchat.core.policy import Policy
+from optchat.core.errors import ConfigError, StoreReadOnly
+from optchat.core.policy import (
+    DEFAULT_NODE_BYTES,
+    DEFAULT_VIEW_HIGH_BYTES,
+    DEFAULT_VIEW_LOW_BYTES,
+    Policy,
+)
 from optchat.core.ports import Clock, Tokenizer
+from optchat.core.records import LEAF_FORMAT
+from optchat.core.words import VERSION as PRETOKENIZER
 from optchat.engine import turns
-from optchat.engine.handle import Caches, Scope
+from optchat.engine.handle import Caches, Scope, microseconds
+from optchat.store import scopes
 from optchat.store.connection import Store
 from optchat.store.scopes import ScopeRow
+
+NAME_CHARACTERS = 500  # of a scope, a session's key, a host, an alias
 
 
 class SystemClock:
@@ -48,6 +58,7 @@ class House:
     _open_turns: dict[int, Scope] = field(factory=dict[int, Scope])
     _lock: threading.Lock = field(factory=threading.Lock)
     closed: bool = False
+    closing: threading.Event = field(factory=threading.Event)  # ends whatever waits
 
     def scope(self, row: ScopeRow) -> Scope:
         """A scope of this file, whose jobs this process's worker works from now on."""
@@ -76,6 +87,7 @@ class House:
             if self.closed:
                 return
             self.closed = True
+            self.closing.set()
             left = list(self._open_turns.items())
             self._open_turns.clear()
         try:
@@ -91,3 +103,31 @@ class House:
 
 def _nobody() -> None:
     return None
+
+
+def find_scope(store: Store, name: str, policy: Policy, clock: Clock, *, create: bool) -> ScopeRow:
+    """The scope of a name, made if it may be; its format must be what the policy asks for."""
+    with store.read() as db:
+        row = scopes.find_scope(db, name)
+    if row is None:
+        if not create:
+            raise ConfigError(f"no scope {name!r} in {store.path}; check the name, or open with mode='rwc' to make it")
+        with store.write(wait_seconds=policy.lock_wait_seconds) as db:
+            row = scopes.find_scope(db, name) or scopes.create_scope(
+                db,
+                name=name,
+                node_bytes=policy.node_bytes or DEFAULT_NODE_BYTES,
+                view_high_bytes=policy.view_high_bytes or DEFAULT_VIEW_HIGH_BYTES,
+                view_low_bytes=policy.view_low_bytes or DEFAULT_VIEW_LOW_BYTES,
+                pretokenizer=PRETOKENIZER,
+                leaf_format=LEAF_FORMAT,
+                at=microseconds(clock.now()),
+            )
+    for setting in ("node_bytes", "view_high_bytes", "view_low_bytes"):
+        asked, kept = getattr(policy, setting), getattr(row, setting)
+        if asked is not None and asked != kept:
+            raise ConfigError(
+                f"scope {name!r} has {setting}={kept}, not {asked}: it is the scope's format; leave it out of the"
+                f" policy"
+            )
+    return row

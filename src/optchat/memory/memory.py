@@ -7,49 +7,35 @@ Refuses to know: what a turn says.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar, overload
-
-from attrs import frozen
+from typing import Any, TypeAlias, TypeVar, overload
 
 from optchat.compactor.extractive import ExtractiveSummarizer
 from optchat.compactor.worker import Worker
 from optchat.core.errors import BadArgument, ConfigError, SessionDeleted, UnknownRef
 from optchat.core.messages import HostMessage
-from optchat.core.policy import (
-    DEFAULT_NODE_BYTES,
-    DEFAULT_VIEW_HIGH_BYTES,
-    DEFAULT_VIEW_LOW_BYTES,
-    Policy,
-)
-from optchat.core.ports import Clock, HostAdapter, Summarizer, Tokenizer
-from optchat.core.records import LEAF_FORMAT
+from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.status import ResyncReport, Status, VerifyReport
 from optchat.core.transcripts import Note
-from optchat.core.words import VERSION as PRETOKENIZER
-from optchat.engine import history, turns, upkeep, verifying as verification, work
-from optchat.engine.handle import Scope, microseconds
+from optchat.engine import calls, history, turns, upkeep, verifying as verification, work
+from optchat.engine.handle import Scope
 from optchat.engine.importing import load_file
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.sights import Reading, kept_moment, owner_reading
-from optchat.engine.tokenizers import count_things, tokenizer_for
-from optchat.memory.house import House, SystemClock
+from optchat.engine.tokenizers import count_things
+from optchat.memory.house import NAME_CHARACTERS, House, find_scope
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
 from optchat.store import queue, registry, scopes
-from optchat.store.connection import Store
 from optchat.store.rows import Connection
-from optchat.store.scopes import ScopeRow
 
 M = TypeVar("M")
 StrPath: TypeAlias = str | PathLike[str]
 _POLL_SECONDS = 0.01
-_NAME_CHARACTERS = 500
 
 
 class Memory(Reader):
@@ -149,9 +135,9 @@ class Memory(Reader):
         recreate: bool = False,
     ) -> registry.SessionRow:
         for name, value in (("key", key), ("host", host)):
-            if not isinstance(value, str) or not 0 < len(value) <= _NAME_CHARACTERS or not value.isprintable():
+            if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARACTERS or not value.isprintable():
                 raise BadArgument(
-                    f"a session's {name} is 1 to {_NAME_CHARACTERS} printable characters; use the host's id"
+                    f"a session's {name} is 1 to {NAME_CHARACTERS} printable characters; use the host's id"
                 )
         row = self._find_session(host, key)
         _check_isolation(row, key, isolated)
@@ -247,8 +233,8 @@ class Memory(Reader):
         Idempotent.
         """
         self._house.writable()
-        if not alias or len(alias) > _NAME_CHARACTERS:
-            raise BadArgument(f"an alias is 1 to {_NAME_CHARACTERS} characters; use the host's name for the project")
+        if not alias or len(alias) > NAME_CHARACTERS:
+            raise BadArgument(f"an alias is 1 to {NAME_CHARACTERS} characters; use the host's name for the project")
         with self._scope.store.write(wait_seconds=self._scope.policy.lock_wait_seconds) as db:
             found, taken = scopes.find_project(db, project), scopes.find_project(db, alias)
             if found is None:
@@ -267,8 +253,11 @@ class Memory(Reader):
         Raises:
             ConfigError: it is not there, and the file was not opened with mode "rwc".
         """
-        row = _find_scope(self._house.store, scope, self._house.policy, self._house.clock, create=self._house.create)
-        return Memory(self._house, self._house.scope(row))
+        row = find_scope(self._house.store, scope, self._house.policy, self._house.clock, create=self._house.create)
+        opened = self._house.scope(row)
+        if not self._house.store.read_only:
+            work.arm_at_open(opened)
+        return Memory(self._house, opened)
 
     @contextmanager
     def _pinned(self, snapshot_id: str | None) -> Generator[Reader]:
@@ -303,7 +292,9 @@ class Memory(Reader):
 
     def settle(self, timeout_seconds: float | None = None) -> Status:
         """
-        Work this scope's jobs here, or wait for the live worker's, until none can run or the time is over.
+        Work this scope's jobs here, or wait for the live worker's, until none can run or the time is over (§ 9).
+
+        A job that is to be tried again in a moment is waited for; a pause, of trouble or by a ceiling, is not.
 
         Args:
             timeout_seconds: None: no limit.
@@ -321,7 +312,8 @@ class Memory(Reader):
         if worker is not None and worker.running:
             worker.wake()
             while not over() and worker.running and self._can_run(worker):
-                time.sleep(_POLL_SECONDS)
+                if self._house.closing.wait(_POLL_SECONDS):
+                    break
         elif worker is not None:
             worker.work_off(self._scope, over)
         return self.status()
@@ -329,20 +321,49 @@ class Memory(Reader):
     def _can_run(self, worker: Worker) -> bool:
         with self._scope.store.read() as db:
             named = scopes.scope_summarizer(db, self._scope.pk)
-            return queue.has_work(db, self._scope.pk) and (named is None or named == worker.summarizer.name)
+            return (
+                queue.has_work(db, self._scope.pk)
+                and (named is None or named == worker.summarizer.name)
+                and (worker.is_rule or calls.paused(db, self._scope.pk, self._scope.now()) is None)
+            )
 
     def retry_failed(self) -> int:
-        """Make the scope's failed jobs ready again, with all their attempts; how many."""
+        """
+        Make the scope's failed jobs ready again, with all their attempts, and end a pause; how many jobs.
+
+        Counted are those that failed for good, and those that were to be tried again later.
+
+        A ceiling that is still reached pauses again with the next call.
+        """
         self._house.writable()
-        with self._scope.store.write(wait_seconds=self._scope.policy.lock_wait_seconds) as db:
-            count = queue.rearm(db, self._scope.pk, self._scope.now())
-        self._scope.wake()
-        return count
+        return work.try_again(self._scope)
+
+    def repair(self, ref: str) -> int:
+        """
+        Summarise a node anew, and every node that was made of it, up to the shared view; how many new revisions (§ 4).
+
+        Each is asked of this handle's summarizer, with the new texts below it. Then all are committed in one
+        transaction, with one new revision of each view that shows them. A stand-in becomes a summary so. Sources are
+        never touched, and snapshots that were pinned before keep what they saw.
+
+        Args:
+            ref: of a summarised line: a session's ``session:…:0:8+4``, or ``pub:3+1``.
+
+        Raises:
+            MalformedRef, UnknownRef: it is no ref, or names nothing here.
+            BadArgument: what it names is kept word for word, or not summarised yet.
+            ConfigError: the scope is another summarizer's.
+            SummaryRejected: no summary was to be had; nothing was changed.
+            JobError: the provider is in trouble, summaries are paused, or the inputs changed; nothing was changed.
+        """
+        self._house.writable()
+        assert self._house.worker is not None, "a writable memory has one"
+        return self._house.worker.repair(self._scope, ref)
 
     def status(self) -> Status:
         """The scope's state, in figures; never content."""
         worker = self._house.worker
-        name = worker.summarizer.name if worker is not None else ExtractiveSummarizer().name
+        name = None if worker is None else worker.summarizer.name
         return upkeep.status(self._scope, name, ExtractiveSummarizer().name)
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
@@ -393,150 +414,8 @@ class Memory(Reader):
         self.close()
 
 
-def open(
-    path: StrPath,
-    *,
-    scope: str,
-    summarizer: Summarizer | None = None,
-    tokenizer: Tokenizer | None = None,
-    policy: Policy | None = None,
-    compact: Literal["background", "manual"] = "background",
-    mode: Literal["rwc", "rw", "ro"] = "rwc",
-) -> Memory:
-    """
-    Open a memory: one scope of one SQLite file, made if it is not there.
-
-    Args:
-        path: the database file; its folder must exist.
-        scope: the sharing boundary (§ 11). Required: a forgotten scope would share what should not be shared.
-        summarizer: None is the embedded default, which needs no model, no key and no network.
-        tokenizer: counts where a budget names none; None is an upper bound that needs no network.
-        policy: the tunables; those that are the scope's format must agree with it.
-        compact: "background": a thread of this process makes summaries; "manual": only ``settle()``, or other
-            processes, do.
-        mode: "rwc" creates file and scope; "rw" and "ro" refuse where they are absent; "ro" writes nothing.
-
-    Raises:
-        BadArgument: a scope, ``compact`` or ``mode`` that cannot be.
-        ConfigError: no such file or scope under "rw" or "ro"; a format setting other than the scope's; a network
-            filesystem.
-        NotOurFile: a directory, or somebody else's file; it is left untouched.
-        SchemaTooNew: written by a newer optchat.
-        StoreBusy: the writer lock was not had in time.
-    """
-    if compact not in ("background", "manual"):
-        raise BadArgument(f"compact is 'background' or 'manual', not {compact!r}")
-    if mode not in ("rwc", "rw", "ro"):
-        raise BadArgument(f"mode is 'rwc', 'rw' or 'ro', not {mode!r}")
-    return open_with(
-        path,
-        scope=scope,
-        summarizer=summarizer,
-        tokenizer=tokenizer,
-        policy=policy or Policy(),
-        background=compact == "background",
-        mode=mode,
-        clock=SystemClock(),
-    )
-
-
-def open_with(
-    path: StrPath,
-    *,
-    scope: str,
-    summarizer: Summarizer | None,
-    tokenizer: Tokenizer | None,
-    policy: Policy,
-    background: bool,
-    mode: Literal["rwc", "rw", "ro"],
-    clock: Clock,
-) -> Memory:
-    """:func:`open` with a clock, for tests and tools."""
-    if not isinstance(scope, str) or not 0 < len(scope) <= _NAME_CHARACTERS or not scope.isprintable():
-        raise BadArgument(f"a scope is a name of 1 to {_NAME_CHARACTERS} printable characters, like 'project-17'")
-    store = Store.open(path, mode=mode, lock_wait_seconds=policy.lock_wait_seconds, clock=clock)
-    try:
-        worker = None if mode == "ro" else Worker(summarizer or ExtractiveSummarizer())
-        house = House(store, policy, clock, tokenizer or tokenizer_for(), worker, create=mode == "rwc")
-        row = _find_scope(store, scope, policy, clock, create=mode == "rwc")
-        opened = house.scope(row)
-        if worker is not None:
-            turns.end_abandoned(opened)
-            work.end_dead_leases(opened)
-            if background:
-                worker.start()
-    except BaseException:
-        store.close()
-        raise
-    return Memory(house, opened)
-
-
-def open_again(memory: Memory) -> Memory:
-    """Another handle on a memory's file and scope, for tests: the same settings, and jobs worked only when told to."""
-    house = memory._house  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - one façade
-    return open_with(
-        memory.path,
-        scope=memory.scope,
-        summarizer=None if house.worker is None else house.worker.summarizer,
-        tokenizer=house.tokenizer,
-        policy=house.policy,
-        background=False,
-        mode="ro" if house.store.read_only else "rwc" if house.create else "rw",
-        clock=house.clock,
-    )
-
-
 def _check_isolation(row: registry.SessionRow | None, key: str, isolated: bool) -> None:
     """A session stays what it was made as: shared by mistake, it would publish what was to be kept apart."""
     if row is not None and row.isolated != isolated:
         is_so, asked = ("isolated", "shared") if row.isolated else ("shared", "isolated")
         raise ConfigError(f"session {key!r} is {is_so} and was opened as {asked}; open it as it was made")
-
-
-def _find_scope(store: Store, name: str, policy: Policy, clock: Clock, *, create: bool) -> ScopeRow:
-    """The scope of a name, made if it may be; its format must be what the policy asks for."""
-    with store.read() as db:
-        row = scopes.find_scope(db, name)
-    if row is None:
-        if not create:
-            raise ConfigError(f"no scope {name!r} in {store.path}; check the name, or open with mode='rwc' to make it")
-        with store.write(wait_seconds=policy.lock_wait_seconds) as db:
-            row = scopes.find_scope(db, name) or scopes.create_scope(
-                db,
-                name=name,
-                node_bytes=policy.node_bytes or DEFAULT_NODE_BYTES,
-                view_high_bytes=policy.view_high_bytes or DEFAULT_VIEW_HIGH_BYTES,
-                view_low_bytes=policy.view_low_bytes or DEFAULT_VIEW_LOW_BYTES,
-                pretokenizer=PRETOKENIZER,
-                leaf_format=LEAF_FORMAT,
-                at=microseconds(clock.now()),
-            )
-    for setting in ("node_bytes", "view_high_bytes", "view_low_bytes"):
-        asked, kept = getattr(policy, setting), getattr(row, setting)
-        if asked is not None and asked != kept:
-            raise ConfigError(
-                f"scope {name!r} has {setting}={kept}, not {asked}: it is the scope's format; leave it out of the"
-                f" policy"
-            )
-    return row
-
-
-@frozen
-class ScopeInfo:
-    """A scope of a file, in figures."""
-
-    name: str
-    sessions: int
-    records: int
-    publications: int
-
-
-def scopes_of(path: StrPath) -> tuple[ScopeInfo, ...]:
-    """The scopes of a file, by name; nothing is written. Errors as :func:`open` with mode "ro"."""
-    clock = SystemClock()
-    store = Store.open(path, mode="ro", lock_wait_seconds=Policy().lock_wait_seconds, clock=clock)
-    try:
-        with store.read() as db:
-            return tuple(ScopeInfo(name, *upkeep.scope_figures(db, name)) for name in scopes.scope_names(db))
-    finally:
-        store.close()

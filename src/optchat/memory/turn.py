@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Generic, Literal, TypeGuard, TypeVar, cast, get_args
 
@@ -36,6 +36,7 @@ from optchat.core.terms import OUTCOMES, Outcome
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
 from optchat.engine import answering, dispatch, ingest, turns
 from optchat.engine.handle import Scope
+from optchat.engine.naming import load_failures
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.rendering import Rendered, assemble
 from optchat.engine.sights import Reading, snapshot_of
@@ -209,10 +210,11 @@ class Turn(Reader, Generic[M]):
                 )
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
-                if waited >= most or not self._may_land(pending):
+                if waited >= most or not self._may_land(pending, most - waited):
                     pending.waited_seconds = waited
                     raise
-                time.sleep(_POLL_SECONDS)
+                if self._house.closing.wait(_POLL_SECONDS):
+                    raise
         with self._lock:
             before, self._rendered = self._rendered, held
         return assemble(
@@ -227,14 +229,23 @@ class Turn(Reader, Generic[M]):
             repeated_bytes=_repeated(before, held.rendered),
         )
 
-    def _may_land(self, pending: MemoryNotReady) -> bool:
-        """Whether waiting can help: some live worker works this file, and not everything that is missing has failed."""
-        if pending.failures and len(pending.failures) >= len(pending.missing):
-            return False
+    def _may_land(self, pending: MemoryNotReady, seconds: float) -> bool:
+        """
+        Whether waiting so long can help: some live worker works this file, no pause lasts longer, and what is missing
+        has not failed for good.
+        """
+        if pending.paused is not None:
+            now = self._house.clock.now()
+            if pending.resumes_at is None or pending.resumes_at > now + timedelta(seconds=seconds):
+                return False
         worker = self._house.worker
-        if worker is not None and worker.running:
-            return True
         with self._scope.store.read() as db:
+            if pending.failures and not {each.ref for each in load_failures(self._scope, db)}.isdisjoint(
+                pending.missing
+            ):
+                return False
+            if worker is not None and worker.running:
+                return True
             return any(self._scope.store.owner_alive(db, owner) for owner in scopes.working_owners(db))
 
     def _active(

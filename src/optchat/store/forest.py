@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
+from optchat.core.errors import IntegrityError
 from optchat.core.lineage import Chain, ordinal_of
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, span_of_post_order
-from optchat.core.tree import NODE_KIND_NUMBER, NODE_KINDS, Node, Recipe
+from optchat.core.tree import NODE_KIND_NUMBER, NODE_KINDS, Node, Recipe, RecipeKind
 from optchat.store.payloads import load_leaves
 from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
 
@@ -63,6 +64,19 @@ def find_chunk_tree(db: Connection, record_key: int) -> TreeRow | None:
     return None if row is None else TreeRow(*row)
 
 
+def find_chunk_trees(db: Connection, record_keys: Iterable[int]) -> dict[int, TreeRow]:
+    """Chunk trees by their records; most records have none."""
+    return {
+        row[3]: TreeRow(*row)
+        for row in all_rows(
+            db,
+            "SELECT tree_pk, scope_pk, kind, record_key, page_bytes, pages FROM tree"
+            " WHERE record_key IN (SELECT value FROM carray(:keys))",
+            {"keys": keys(record_keys)},
+        )
+    }
+
+
 def create_chunk_tree(db: Connection, scope_pk: int, record_key: int, page_bytes: int, pages: int) -> int:
     return insert(
         db,
@@ -70,6 +84,19 @@ def create_chunk_tree(db: Connection, scope_pk: int, record_key: int, page_bytes
         " :pages)",
         {"scope": scope_pk, "record": record_key, "bytes": page_bytes, "pages": pages},
     )
+
+
+def chunk_trees(db: Connection, segment_pk: int) -> list[TreeRow]:
+    """The chunk trees over the large payloads of a segment."""
+    return [
+        TreeRow(*row)
+        for row in all_rows(
+            db,
+            "SELECT tree_pk, scope_pk, kind, record_key, page_bytes, pages FROM tree"
+            " WHERE record_key >= :low AND record_key < :high ORDER BY record_key",
+            {"low": segment_pk << KEY_BITS, "high": (segment_pk + 1) << KEY_BITS},
+        )
+    ]
 
 
 # ---- recipes ---------------------------------------------------------------------------------------------------------
@@ -108,6 +135,19 @@ def recipe_counts(db: Connection, scope_pk: int) -> dict[tuple[str, str], int]:
     ):
         counts[kind, model] = counts.get((kind, model), 0) + nodes
     return counts
+
+
+def recipe_pks(db: Connection, scope_pk: int, kind: RecipeKind, model: str | None = None) -> frozenset[int]:
+    """The recipes of a kind, and of a summarizer if one is named, that current nodes were made by."""
+    return frozenset(
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT recipe_pk FROM recipe WHERE scope_pk = :scope AND kind = :kind"
+            " AND (:model IS NULL OR model = :model) AND nodes > 0",
+            {"scope": scope_pk, "kind": kind, "model": model},
+        )
+    )
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------
@@ -152,6 +192,85 @@ def insert_node(db: Connection, node_key: int, node: Node, recipe_pk: int, input
     )
 
 
+@frozen
+class MadeRow:
+    """A current node and how it was made."""
+
+    node_key: int
+    node: Node
+    inputs: bytes
+    recipe_pk: int
+    recipe_kind: RecipeKind
+    model: str
+
+
+def load_made(db: Connection, node_keys: Iterable[int]) -> dict[int, MadeRow]:
+    """Current nodes with their recipes, by key; positions without a row are left out."""
+    return {
+        row[0]: MadeRow(row[0], _node(row), row[10], row[11], row[12], row[13])
+        for row in all_rows(
+            db,
+            f"SELECT {_COLUMNS}, inputs_sha256, recipe_pk,"
+            " (SELECT recipe.kind FROM recipe WHERE recipe.recipe_pk = node.recipe_pk),"
+            " (SELECT recipe.model FROM recipe WHERE recipe.recipe_pk = node.recipe_pk) FROM node"
+            " WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
+            {"keys": keys(node_keys)},
+        )
+    }
+
+
+def revise_node(db: Connection, node_key: int, node: Node, recipe_pk: int, inputs: bytes, born: int) -> MadeRow:
+    """
+    Put a new revision in a position's place; the one before moves to the history, where pinned clocks find it.
+
+    Returns:
+        The revision before, which is one less than the new one.
+
+    Raises:
+        IntegrityError: there is no node in that position.
+    """
+    before = load_made(db, [node_key]).get(node_key)
+    if before is None:
+        raise IntegrityError(f"node {node.span} is missing and cannot be revised; run verify() and restore a backup")
+    run(
+        db,
+        "INSERT INTO node_history (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born,"
+        " failed, interrupted, first_at, last_at) SELECT node_key, revision, kind, text, escaped_bytes, recipe_pk,"
+        " inputs_sha256, born, failed, interrupted, first_at, last_at FROM node WHERE node_key = :key",
+        {"key": node_key},
+    )
+    run(
+        db,
+        "UPDATE node SET revision = revision + 1, kind = :kind, text = :text, escaped_bytes = :escaped,"
+        " recipe_pk = :recipe, inputs_sha256 = :inputs, born = :born, failed = :failed, interrupted = :interrupted,"
+        " first_at = :first, last_at = :last WHERE node_key = :key",
+        {
+            "key": node_key,
+            "kind": NODE_KIND_NUMBER[node.kind],
+            "text": node.text,
+            "escaped": node.escaped_bytes,
+            "recipe": recipe_pk,
+            "inputs": inputs,
+            "born": born,
+            "failed": node.failed,
+            "interrupted": node.interrupted,
+            "first": node.first_at,
+            "last": node.last_at,
+        },
+    )
+    return before
+
+
+def insert_foreign(db: Connection, node_key: int, revision: int, publication_keys: Iterable[int]) -> None:
+    """Record the foreign publications that the context of a node's revision held."""
+    for publication in publication_keys:
+        run(
+            db,
+            "INSERT INTO node_foreign (node_key, revision, publication_key) VALUES (:key, :revision, :publication)",
+            {"key": node_key, "revision": revision, "publication": publication},
+        )
+
+
 def count_nodes(db: Connection, recipe_pk: int, inserted: int) -> None:
     """Add to the number of current nodes that a recipe made."""
     run(
@@ -181,33 +300,45 @@ def load_nodes(
         found[row[0]] = _node(row, at.get(row[0]))
         if row[1] > 0 and row[9] > clock:
             newer.append(row[0])
-    for key in newer:  # repaired since the pin: the revision that the pin saw is in the history
-        older = one_row(
-            db,
-            f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key"
-            " ORDER BY born <= :clock DESC, CASE WHEN born <= :clock THEN -revision ELSE revision END LIMIT 1",
-            {"key": key, "clock": clock},
-        )
+    for key in newer:
+        older = _older(db, key, clock)
         if older is not None:
             found[key] = _node(older, at.get(key))
     return found
+
+
+def _older(db: Connection, node_key: int, clock: int) -> Row | None:
+    """The revision that a clock resolves to, of a node that was repaired since: it is in the history."""
+    return one_row(
+        db,
+        f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key"
+        " ORDER BY born <= :clock DESC, CASE WHEN born <= :clock THEN -revision ELSE revision END LIMIT 1",
+        {"key": node_key, "clock": clock},
+    )
 
 
 def node_exists(db: Connection, node_key: int) -> bool:
     return one_row(db, "SELECT 1 FROM node WHERE node_key = :key", {"key": node_key}) is not None
 
 
-def load_sizes(db: Connection, node_keys: Iterable[int]) -> dict[int, Size]:
-    """The sizes of many nodes, in one statement."""
-    return {
-        row[0]: Size(row[1], row[2], row[3])
-        for row in all_rows(
-            db,
-            "SELECT node_key, escaped_bytes, failed, interrupted FROM node"
-            " WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
-            {"keys": keys(node_keys)},
-        )
-    }
+def load_sizes(db: Connection, node_keys: Iterable[int], clock: int = NEWEST) -> dict[int, Size]:
+    """The sizes of nodes as they are under a clock: one statement, and one more for each that was repaired since."""
+    found: dict[int, Size] = {}
+    newer: list[int] = []
+    for row in all_rows(
+        db,
+        "SELECT node_key, escaped_bytes, failed, interrupted, revision, born FROM node"
+        " WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0",
+        {"keys": keys(node_keys)},
+    ):
+        found[row[0]] = Size(row[1], row[2], row[3])
+        if row[4] > 0 and row[5] > clock:
+            newer.append(row[0])
+    for key in newer:
+        older = _older(db, key, clock)
+        if older is not None:
+            found[key] = Size(*older[4:7])
+    return found
 
 
 def born_by(db: Connection, node_keys: Iterable[int], clock: int) -> set[int]:
@@ -228,8 +359,8 @@ def born_by(db: Connection, node_keys: Iterable[int], clock: int) -> set[int]:
 # ---- nodes of a session, verbatim leaves included --------------------------------------------------------------------
 
 
-def session_sizes(db: Connection, chain: Chain, spans: Iterable[Span]) -> dict[Span, Size]:
-    """The sizes of a session's nodes and leaves; what is not durable yet is left out."""
+def session_sizes(db: Connection, chain: Chain, spans: Iterable[Span], clock: int = NEWEST) -> dict[Span, Size]:
+    """The sizes of a session's nodes and leaves under a clock; what is not durable yet is left out."""
     wanted = list(spans)
     leaves = {chain.record_key(span.start): span for span in wanted if span.count == 1}
     sizes: dict[Span, Size] = {}
@@ -241,7 +372,7 @@ def session_sizes(db: Connection, chain: Chain, spans: Iterable[Span]) -> dict[S
     ):
         sizes[leaves[key]] = Size(escaped, 0, 0)
     by_key = {chain.node_key(span): span for span in wanted if span not in sizes}
-    for key, size in load_sizes(db, by_key).items():
+    for key, size in load_sizes(db, by_key, clock).items():
         sizes[by_key[key]] = size
     return sizes
 
@@ -297,6 +428,23 @@ def save_view(db: Connection, view: ViewRow) -> None:
             "tree": view.tree_pk,
         },
     )
+
+
+def recipes_of_tree(db: Connection, tree_pk: int, *, after: int, limit: int) -> list[tuple[int, int]]:
+    """(node key, recipe) of a tree's nodes in order of completion, from the one after a key; -1 is the beginning."""
+    return [
+        (row[0], row[1])
+        for row in all_rows(
+            db,
+            "SELECT node_key, recipe_pk FROM node WHERE node_key > :after AND node_key < :high AND state = 0"
+            " ORDER BY node_key LIMIT :limit",
+            {
+                "after": max(after, (tree_pk << KEY_BITS) - 1),
+                "high": (tree_pk + 1) << KEY_BITS,
+                "limit": limit,
+            },
+        )
+    ]
 
 
 def nodes_of_tree(db: Connection, tree_pk: int, *, after: int, limit: int) -> list[tuple[int, Node, bytes, int]]:

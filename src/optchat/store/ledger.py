@@ -143,6 +143,17 @@ def records_of_turn(db: Connection, turn_pk: int) -> list[RecordRow]:
     ]
 
 
+def user_spoke(db: Connection, low: int, high: int) -> bool:
+    """Whether a record whose key lies in ``[low, high)`` is a user's; the first such one answers."""
+    return bool(
+        one_value(
+            db,
+            "SELECT EXISTS (SELECT 1 FROM record WHERE record_key >= :low AND record_key < :high AND kind = :kind)",
+            {"low": low, "high": high, "kind": KIND_NUMBER["user"]},
+        )
+    )
+
+
 def last_of_turn(db: Connection, turn_pk: int) -> RecordRow | None:
     row = one_row(
         db, _RECORD + "WHERE record_key = (SELECT max(record_key) FROM record WHERE turn_pk = :turn)", {"turn": turn_pk}

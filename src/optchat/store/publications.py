@@ -137,6 +137,28 @@ def published_range(db: Connection, generation_pk: int, sight: Sight) -> Publish
     return None if row is None or row[0] is None else Published(row[0], row[1])
 
 
+def live_number(db: Connection, turn_pk: int) -> int | None:
+    """The number of a turn's live publication."""
+    value = one_value(
+        db,
+        "SELECT publication_key FROM publication WHERE turn_pk = :turn AND retired_clock IS NULL AND state = 0",
+        {"turn": turn_pk},
+    )
+    return None if value is None else int(value) & KEY_MASK
+
+
+def user_asked(db: Connection, low: int, high: int) -> bool:
+    """Whether some publication whose key lies in ``[low, high)`` is of a turn that a user asked for."""
+    return bool(
+        one_value(
+            db,
+            "SELECT EXISTS (SELECT 1 FROM publication JOIN turn USING (turn_pk)"
+            " WHERE publication.publication_key >= :low AND publication.publication_key < :high AND has_request)",
+            {"low": low, "high": high},
+        )
+    )
+
+
 def first_published_start(db: Connection, generation_pk: int) -> int | None:
     """Where a generation's published records begin: with its first publication, since they are made in turn order."""
     value = one_value(

@@ -1,5 +1,5 @@
 """
-The queue: jobs, leases, waiters, and the ledger of summarizer calls.
+The queue: jobs, leases and waiters.
 
 Decides: how jobs are stored and claimed. A claim reads only the index of ready jobs.
 Refuses to know: what a job's work is.
@@ -15,7 +15,8 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from optchat.core.jobs import FAILED, KIND_NUMBER, KINDS, LEASED, PRIORITY, READY, WAITING, Calls, JobKind
+from optchat.core.jobs import FAILED, INDEX, KIND_NUMBER, KINDS, LEASED, PRIORITY, READY, WAITING, JobKind
+from optchat.core.refs import KEY_BITS
 from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
 
 
@@ -32,9 +33,12 @@ class JobRow:
     fence: int
     attempts: int
     created_at: int
+    priority: int = 0
+    troubled_at: int | None = None
 
 
-_JOB = "job_pk, scope_pk, kind, subject, tree_pk, position, fence, attempts, created_at"
+_JOB = "job_pk, scope_pk, kind, subject, tree_pk, position, fence, attempts, created_at, priority, troubled_at"
+_JOB_COLUMNS = _JOB.count(",") + 1
 
 
 def _job(row: Row) -> JobRow:
@@ -52,6 +56,7 @@ def add_job(
     admission_tree: int = 0,
     position: int = 0,
     admitted: bool = True,
+    priority: int | None = None,
 ) -> int:
     """
     Insert a job, ready if it needs nothing more.
@@ -59,7 +64,7 @@ def add_job(
     Args:
         needs: node keys (of any tree) and turns that must land or be published first; a landing wakes exactly those who
         wait. admission_tree: for leaves: only a few of a tree are ready at a time; ``admitted`` says whether this one
-        is.
+        is. priority: None is the kind's own.
     """
     waits = list(dict.fromkeys(needs))
     job = insert(
@@ -74,7 +79,7 @@ def add_job(
             "position": position,
             "state": READY if admitted and not waits else WAITING,
             "missing": len(waits),
-            "priority": PRIORITY[kind],
+            "priority": PRIORITY[kind] if priority is None else priority,
             "at": at,
         },
     )
@@ -130,9 +135,19 @@ def wake(db: Connection, needs: int) -> list[JobRow]:
             f"UPDATE job SET missing = missing - 1 WHERE job_pk = :job RETURNING {_JOB}, missing",
             {"job": job},
         )
-        if row is not None and row[9] == 0:
-            woken.append(_job(row[:9]))
+        if row is not None and row[_JOB_COLUMNS] == 0:
+            woken.append(_job(row[:_JOB_COLUMNS]))
     return woken
+
+
+def job_with_all(db: Connection, kind: JobKind, subject: int) -> JobRow | None:
+    """The job of a kind for a subject, in whatever state, if it misses nothing that it needs."""
+    row = one_row(
+        db,
+        f"SELECT {_JOB} FROM job WHERE kind = :kind AND subject = :subject AND missing = 0",
+        {"kind": KIND_NUMBER[kind], "subject": subject},
+    )
+    return None if row is None else _job(row)
 
 
 def make_ready(db: Connection, job_pk: int) -> None:
@@ -144,23 +159,58 @@ def remove_job(db: Connection, job_pk: int) -> None:
     run(db, "DELETE FROM job WHERE job_pk = :job", {"job": job_pk})
 
 
+# No job is put off for so long: one that is due later was written down before a clock was set back.
+_FAR_US = 600 * 1_000_000
+_DUE = "NOT (due_at > :now AND due_at <= :far)"
+
+
+def _due_by(now: int) -> dict[str, int]:
+    return {"now": now, "far": now + _FAR_US}
+
+
 def claim(
-    db: Connection, scope_pk: int, *, owner_pk: int, now: int, lease_until: int, limit: int, summaries: bool
+    db: Connection,
+    scope_pk: int,
+    *,
+    owner_pk: int,
+    now: int,
+    lease_until: int,
+    limit: int,
+    summaries: int,
+    probing: bool = False,
 ) -> list[JobRow]:
     """
     Lease the next ready jobs of a scope.
 
     Args:
-        summaries: False for a worker whose summarizer may not work this scope: it still takes index jobs.
+        limit: the most jobs. summaries: the most of them that need a summarizer; a worker whose summarizer may not work
+        here still takes index jobs. probing: whether the provider is there again is to be found out, by a job that met
+        with no trouble if there is one: first in order each time, one whose trouble is its own would stop all others.
     """
-    rows = all_rows(
-        db,
-        "SELECT job_pk FROM job WHERE scope_pk = :scope AND state = 1 AND due_at <= :now AND (:summaries OR kind = 4)"
-        " ORDER BY priority, due_at, job_pk LIMIT :limit",
-        {"scope": scope_pk, "now": now, "limit": limit, "summaries": int(summaries)},
-    )
+    chosen: list[int] = []
+    if summaries > 0:
+        first = "coalesce(troubled_at, 0), " if probing else ""
+        rows = all_rows(
+            db,
+            f"SELECT job_pk, kind FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE}"
+            f" ORDER BY {first}priority, due_at, job_pk LIMIT :limit",
+            _due_by(now) | {"scope": scope_pk, "limit": limit},
+        )
+        for job, kind in rows:
+            if kind != INDEX:
+                summaries -= 1
+            if kind == INDEX or summaries >= 0:
+                chosen.append(job)
+    else:
+        rows = all_rows(
+            db,
+            f"SELECT job_pk FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE} AND kind = {INDEX}"
+            " ORDER BY priority, due_at, job_pk LIMIT :limit",
+            _due_by(now) | {"scope": scope_pk, "limit": limit},
+        )
+        chosen = [row[0] for row in rows]
     claimed: list[JobRow] = []
-    for (job,) in rows:
+    for job in chosen:
         row = one_row(
             db,
             f"UPDATE job SET state = 2, owner_pk = :owner, lease_until = :until, fence = fence + 1 WHERE job_pk = :job"
@@ -170,6 +220,16 @@ def claim(
         assert row is not None, "selected in this transaction"
         claimed.append(_job(row))
     return claimed
+
+
+def renew(db: Connection, job_pk: int, fence: int, lease_until: int) -> bool:
+    """Move the end of a lease; False where it is another's by now."""
+    renewed = run(
+        db,
+        "UPDATE job SET lease_until = :until WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job_pk, "fence": fence, "until": lease_until},
+    )
+    return renewed > 0
 
 
 def held(db: Connection, job: JobRow) -> bool:
@@ -223,6 +283,25 @@ def fail_attempt(db: Connection, job: JobRow, *, error: str, due_at: int, attemp
     )
 
 
+def postpone(db: Connection, job: JobRow, *, error: str, due_at: int, troubled_at: int) -> None:
+    """Provider trouble: ready again at ``due_at``, with no attempt used up."""
+    run(
+        db,
+        "UPDATE job SET state = 1, owner_pk = NULL, last_error = :error, due_at = :due, troubled_at = :troubled"
+        " WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "error": error[:500], "due": due_at, "troubled": troubled_at},
+    )
+
+
+def note_trouble(db: Connection, job: JobRow, at: int) -> None:
+    """A job's own trouble: answers from before it tell nothing of the next."""
+    run(
+        db,
+        "UPDATE job SET troubled_at = :at WHERE job_pk = :job AND fence = :fence AND state = 2",
+        {"job": job.job_pk, "fence": job.fence, "at": at},
+    )
+
+
 def exhaust(db: Connection, job: JobRow, *, error: str, attempts: int, at: int) -> None:
     """The last attempt failed, and the policy says to stop."""
     run(
@@ -233,12 +312,55 @@ def exhaust(db: Connection, job: JobRow, *, error: str, attempts: int, at: int) 
     )
 
 
-def rearm(db: Connection, scope_pk: int, at: int) -> int:
-    """Make failed jobs ready again, with no attempt used up; how many."""
+def rearm(db: Connection, scope_pk: int, at: int, *, afresh: bool = True) -> int:
+    """
+    Make failed jobs ready again; how many.
+
+    Args:
+        afresh: with all their attempts; else with one more.
+    """
     return run(
         db,
-        "UPDATE job SET state = 1, attempts = 0, due_at = :at, failed_at = NULL WHERE scope_pk = :scope AND state = 3",
+        "UPDATE job SET state = 1, attempts = CASE WHEN :afresh THEN 0 ELSE attempts END, due_at = :at,"
+        " failed_at = NULL WHERE scope_pk = :scope AND state = 3",
+        {"scope": scope_pk, "at": at, "afresh": int(afresh)},
+    )
+
+
+def hasten_retries(db: Connection, scope_pk: int, at: int) -> int:
+    """Jobs that wait to be tried again after a failed attempt: due now, with all their attempts; how many."""
+    return run(
+        db,
+        "UPDATE job SET attempts = 0, due_at = :at WHERE scope_pk = :scope AND state = 1 AND attempts > 0",
         {"scope": scope_pk, "at": at},
+    )
+
+
+def hurry(db: Connection, tree_pk: int, priority: int) -> None:
+    """The next turn of a session waits for its leaves, and for the pages that some of these wait for."""
+    behind = {"tree": tree_pk, "priority": priority}
+    pages = all_rows(
+        db,
+        "SELECT DISTINCT needs >> 40 FROM waiter WHERE job_pk IN (SELECT job_pk FROM job WHERE tree_pk = :tree"
+        " AND tree_pk > 0 AND state = 0 AND missing > 0 AND priority > :priority)",
+        behind,
+    )
+    for (chunks,) in pages:
+        run(
+            db,
+            "UPDATE job SET priority = :priority WHERE kind = :chunk AND subject >= :low AND subject < :high"
+            " AND priority > :priority",
+            {
+                "priority": priority,
+                "chunk": KIND_NUMBER["chunk"],
+                "low": chunks << KEY_BITS,
+                "high": (chunks + 1) << KEY_BITS,
+            },
+        )
+    run(
+        db,
+        "UPDATE job SET priority = :priority WHERE tree_pk = :tree AND tree_pk > 0 AND priority > :priority",
+        behind,
     )
 
 
@@ -288,7 +410,6 @@ class QueueState:
     running: int
     failed: int
     oldest: int | None
-    next_due: int | None
 
 
 def queue_state(db: Connection, scope_pk: int) -> QueueState:
@@ -296,10 +417,20 @@ def queue_state(db: Connection, scope_pk: int) -> QueueState:
         all_rows(db, "SELECT state, count(*) FROM job WHERE scope_pk = :scope GROUP BY state", {"scope": scope_pk})
     )
     oldest = one_value(db, "SELECT min(created_at) FROM job WHERE scope_pk = :scope", {"scope": scope_pk})
-    due = one_value(db, "SELECT min(due_at) FROM job WHERE scope_pk = :scope AND state = 1", {"scope": scope_pk})
     return QueueState(
-        counts.get(WAITING, 0) + counts.get(READY, 0), counts.get(LEASED, 0), counts.get(FAILED, 0), oldest, due
+        counts.get(WAITING, 0) + counts.get(READY, 0), counts.get(LEASED, 0), counts.get(FAILED, 0), oldest
     )
+
+
+def next_due(db: Connection, scope_pk: int, now: int) -> int | None:
+    """When the next job is to be tried that is not due yet; of each priority one look."""
+    due: int | None = one_value(
+        db,
+        "SELECT min((SELECT min(due_at) FROM job WHERE scope_pk = :scope AND priority = level.value AND state = 1"
+        " AND due_at > :now)) FROM carray(:levels) AS level",
+        {"scope": scope_pk, "now": now, "levels": keys(sorted(set(PRIORITY.values())))},
+    )
+    return due
 
 
 def has_ready(db: Connection, scope_pk: int, now: int) -> bool:
@@ -307,11 +438,16 @@ def has_ready(db: Connection, scope_pk: int, now: int) -> bool:
     return (
         one_row(
             db,
-            "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND due_at <= :now LIMIT 1",
-            {"scope": scope_pk, "now": now},
+            f"SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE} LIMIT 1",
+            _due_by(now) | {"scope": scope_pk},
         )
         is not None
     )
+
+
+def has_leased(db: Connection, scope_pk: int) -> bool:
+    """Whether anybody works a job of the scope."""
+    return one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 2 LIMIT 1", {"scope": scope_pk}) is not None
 
 
 def leased_elsewhere(db: Connection, scope_pk: int, owner_pk: int) -> bool:
@@ -323,6 +459,24 @@ def leased_elsewhere(db: Connection, scope_pk: int, owner_pk: int) -> bool:
             {"scope": scope_pk, "owner": owner_pk},
         )
         is not None
+    )
+
+
+def summaries_leased(db: Connection, scope_pk: int) -> int:
+    """How many jobs that need a summarizer are under a lease, in whatever process."""
+    return int(
+        one_value(
+            db,
+            f"SELECT count(*) FROM job WHERE scope_pk = :scope AND state = 2 AND kind <> {INDEX}",
+            {"scope": scope_pk},
+        )
+    )
+
+
+def has_failed(db: Connection, scope_pk: int) -> bool:
+    """Whether a job used up its attempts."""
+    return (
+        one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 3 LIMIT 1", {"scope": scope_pk}) is not None
     )
 
 
@@ -356,57 +510,24 @@ def failures(db: Connection, scope_pk: int, limit: int = 20) -> list[FailureRow]
     ]
 
 
-# ---- the ledger of calls ---------------------------------------------------------------------------------------------
-
-
-def insert_call(
-    db: Connection,
-    *,
-    scope_pk: int,
-    at: int,
-    job_kind: JobKind,
-    attempt: int,
-    why: str | None,
-    model: str,
-    input_tokens: int | None,
-    output_tokens: int | None,
-    cache_read_tokens: int | None,
-    cache_write_tokens: int | None,
-    cost: float | None,
-    wait_us: int,
-    latency_us: int,
-    outcome: str,
-) -> None:
-    run(
+def troubles(db: Connection, scope_pk: int, limit: int = 200) -> list[FailureRow]:
+    """The jobs whose last attempt failed, whether or not they are tried again; those that are not, first."""
+    tried = all_rows(
         db,
-        "INSERT INTO call (scope_pk, at, job_kind, attempt, why, model, input_tokens, output_tokens, cache_read_tokens,"
-        " cache_write_tokens, cost, wait_us, latency_us, outcome) VALUES (:scope, :at, :kind, :attempt, :why, :model,"
-        " :input, :output, :cache_read, :cache_write, :cost, :wait, :latency, :outcome)",
-        {
-            "scope": scope_pk,
-            "at": at,
-            "kind": KIND_NUMBER[job_kind],
-            "attempt": attempt,
-            "why": why,
-            "model": model,
-            "input": input_tokens,
-            "output": output_tokens,
-            "cache_read": cache_read_tokens,
-            "cache_write": cache_write_tokens,
-            "cost": cost,
-            "wait": wait_us,
-            "latency": latency_us,
-            "outcome": outcome,
-        },
+        "SELECT kind, subject, attempts, last_error, due_at FROM job WHERE scope_pk = :scope AND state = 1"
+        " AND last_error IS NOT NULL LIMIT :limit",
+        {"scope": scope_pk, "limit": limit},
     )
+    return failures(db, scope_pk, limit) + [FailureRow(KINDS[row[0]], *row[1:]) for row in tried]
 
 
-def sum_calls(db: Connection, scope_pk: int, since: int) -> Calls:
-    """The calls since a time; a column of which nothing was reported is None, never 0."""
-    row = one_row(
-        db,
-        "SELECT count(*), sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(cost) FROM call"
-        " WHERE scope_pk = :scope AND at >= :since",
-        {"scope": scope_pk, "since": since},
-    )
-    return Calls(0, None, None, None, None) if row is None else Calls(*row)
+def leaf_jobs(db: Connection, subjects: Iterable[int]) -> list[JobRow]:
+    """The jobs that are to make these leaves."""
+    return [
+        _job(row)
+        for row in all_rows(
+            db,
+            f"SELECT {_JOB} FROM job WHERE kind = :leaf AND subject IN (SELECT value FROM carray(:subjects))",
+            {"leaf": KIND_NUMBER["leaf"], "subjects": keys(subjects)},
+        )
+    ]

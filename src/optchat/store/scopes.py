@@ -206,6 +206,11 @@ def name_summarizer(db: Connection, scope_pk: int, name: str) -> None:
     )
 
 
+def rename_summarizer(db: Connection, scope_pk: int, name: str) -> None:
+    """Another summarizer takes over, whichever was named before."""
+    run(db, "UPDATE scope SET summarizer = :name WHERE scope_pk = :scope", {"scope": scope_pk, "name": name})
+
+
 # ---- projects --------------------------------------------------------------------------------------------------------
 
 

@@ -45,7 +45,8 @@ class NewDocument:
 
     ``words``: what the pre-tokenizer of that version gave. ``segment_pk``: None for a node of the shared tree.
     ``visible``: the number of the publication that makes it visible to others, if there is one already. ``turn_pk``:
-    the turn of a record; ranking goes without it, and worse.
+    the turn of a record; ranking goes without it, and worse. ``born_clock``: of a node's later revision, when it was
+    made.
     """
 
     document_key: int
@@ -61,6 +62,7 @@ class NewDocument:
     end_byte: int | None = None
     visible: int | None = None
     turn_pk: int | None = None
+    born_clock: int = 0
 
 
 def place_words(segment_pk: int | None, kind: int) -> str:
@@ -74,9 +76,9 @@ def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
     run_many(
         db,
         "INSERT INTO document (document_key, pretokenizer, kind, segment_pk, turn_pk, start_seq, end_seq, subject,"
-        " start_byte, end_byte, word_count, at, visible)"
+        " start_byte, end_byte, word_count, at, visible, born_clock)"
         " VALUES (:key, :pretokenizer, :kind, :segment, :turn, :start, :end, :subject, :start_byte, :end_byte, :words,"
-        " :at, :visible)",
+        " :at, :visible, :born)",
         (
             {
                 "key": row.document_key,
@@ -92,6 +94,7 @@ def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
                 "words": row.words.count(" ") + 1 if row.words else 0,
                 "at": row.at,
                 "visible": row.visible,
+                "born": row.born_clock,
             }
             for row in made
         ),
@@ -265,6 +268,7 @@ _FOUND: Final = " FROM words CROSS JOIN document AS d ON d.document_key = words.
 _LIVE: Final = (
     " WHERE words MATCH :match AND words.rowid >= :low AND words.rowid < :below AND d.state = 0 AND d.kind < :kinds"
     " AND d.at >= :after AND d.at < :before AND (d.replaced_clock IS NULL OR d.replaced_clock > :clock)"
+    " AND d.born_clock <= :clock"
 )
 _NEWEST: Final = " ORDER BY words.rowid DESC LIMIT :limit"
 _COUNTS: Final = "(p.retired_clock IS NULL OR p.retired_clock > :clock)"

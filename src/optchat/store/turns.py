@@ -472,6 +472,26 @@ def foreign_context(db: Connection, turn_pk: int) -> list[int]:
     ]
 
 
+@frozen
+class RetrievedRefs:
+    """What one retrieval showed, and the live turn's end when it was asked."""
+
+    own_end: int
+    refs: tuple[str, ...]
+
+
+def retrieved_refs(db: Connection, turn_pk: int) -> list[RetrievedRefs]:
+    """What a turn's retrievals showed, the last one first."""
+    return [
+        RetrievedRefs(row[0], tuple(json.loads(row[1])))
+        for row in all_rows(
+            db,
+            "SELECT own_end, refs FROM retrieval WHERE turn_pk = :turn ORDER BY retrieval_pk DESC",
+            {"turn": turn_pk},
+        )
+    ]
+
+
 def answer_hashes(db: Connection, turn_pk: int) -> list[bytes]:
     """The hashes of what a turn's memory tools answered."""
     return [row[0] for row in all_rows(db, "SELECT sha256 FROM retrieval WHERE turn_pk = :turn", {"turn": turn_pk})]

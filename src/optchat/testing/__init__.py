@@ -10,15 +10,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from optchat.testing import replies
 from optchat.testing.clocks import ManualClock
 from optchat.testing.memories import temporary_memory
 from optchat.testing.schedules import Step, play
+from optchat.testing.servers import FakeAnthropic, FakeOpenAI
 from optchat.testing.summarizers import DeterministicSummarizer
 
 if TYPE_CHECKING:
     from optchat.testing import strategies
 
-__all__ = ["DeterministicSummarizer", "ManualClock", "Step", "play", "strategies", "temporary_memory"]
+__all__ = [
+    "DeterministicSummarizer",
+    "FakeAnthropic",
+    "FakeOpenAI",
+    "ManualClock",
+    "Step",
+    "play",
+    "replies",
+    "strategies",
+    "temporary_memory",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 from optchat.core.policy import Policy
 from optchat.core.ports import Summarizer
 from optchat.memory.house import SystemClock
-from optchat.memory.memory import Memory, open_again, open_with
+from optchat.memory.memory import Memory
+from optchat.memory.opening import open_again, open_with
 from optchat.testing.clocks import ManualClock
 
 # The handles that a test has opened beside a memory. A test that fails keeps its generators alive in its traceback, so

@@ -15,7 +15,8 @@ from optchat.compactor.clauses import tidy
 from optchat.core.clip import clip
 from optchat.core.ports import Summarizer
 from optchat.core.render import escaped_size
-from optchat.core.summarizing import OUTCOME_MARKS, STAND_IN_MARK, SummaryReply, SummaryRequest, quote_labels
+from optchat.core.speakers import OUTCOME_MARKS, STAND_IN_MARK, quote_labels
+from optchat.core.summarizing import SummaryReply, SummaryRequest
 
 _LEAST_SHARE_BYTES = 24  # of a source's beginning, below which showing it says nothing
 

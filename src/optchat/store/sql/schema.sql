@@ -1,4 +1,4 @@
--- optchat's file format, version 1. STRICT tables; every time is microseconds since 1970 UTC; every *_key is an integer
+-- optchat's file format, version 2. STRICT tables; every time is microseconds since 1970 UTC; every *_key is an integer
 -- owner << 40 | ordinal, so that the rows of one owner lie together and inserts append:
 --   record_key = segment << 40 | seq            node_key     = tree << 40 | post-order position
 --   publication_key = scope << 40 | seq         document_key = scope << 40 | n
@@ -371,7 +371,7 @@ CREATE TABLE job (
     job_pk            INTEGER PRIMARY KEY AUTOINCREMENT,
     scope_pk          INTEGER NOT NULL REFERENCES scope,
     kind              INTEGER NOT NULL,             -- core.jobs.KINDS
-    subject           INTEGER NOT NULL,             -- node_key (leaf, merge, chunk), turn_pk (publication), record_key (index)
+    subject           INTEGER NOT NULL,             -- node_key (leaf, merge, chunk, remake), turn_pk (publication), record_key (index)
     tree_pk           INTEGER NOT NULL,             -- leaf and chunk jobs are admitted a few at a time per tree; else 0
     position          INTEGER NOT NULL,             -- of the leaf in its tree; progress of an index job
     state             INTEGER NOT NULL,             -- core.jobs.STATES
@@ -385,6 +385,7 @@ CREATE TABLE job (
     attempts          INTEGER NOT NULL DEFAULT 0,
     last_error        TEXT,
     failed_at         INTEGER,
+    troubled_at       INTEGER,                      -- when its call last met with provider trouble
     UNIQUE (kind, subject)
 ) STRICT;
 -- the claim reads only this
@@ -393,6 +394,18 @@ CREATE INDEX job_leased ON job (lease_until) WHERE state = 2;
 CREATE INDEX job_admission ON job (tree_pk, state, position) WHERE tree_pk > 0;
 CREATE INDEX job_failed ON job (scope_pk, job_pk) WHERE state = 3;
 CREATE INDEX job_scope ON job (scope_pk, created_at);
+
+-- Why no summarizer is called in a scope for a while, whichever process met the reason. Trouble with a provider holds for all;
+-- a ceiling is the policy of the process that reached it, and stands here for others to see.
+CREATE TABLE pause (
+    scope_pk          INTEGER NOT NULL REFERENCES scope,
+    cause             TEXT    NOT NULL CHECK (cause IN ('trouble', 'ceiling')),
+    reason            TEXT    NOT NULL,             -- never content
+    failures          INTEGER NOT NULL,             -- in a row
+    since             INTEGER NOT NULL,
+    until             INTEGER,                      -- NULL: not by itself
+    PRIMARY KEY (scope_pk, cause)
+) STRICT, WITHOUT ROWID;
 
 -- A waiting job names what it needs: a node_key of any tree, or a turn (tree 0) whose publication must come first.
 CREATE TABLE waiter (
@@ -420,7 +433,8 @@ CREATE TABLE document (
     at                INTEGER NOT NULL,
     visible           INTEGER,                      -- the number of the publication that makes it foreign-visible; NULL: none yet
     replaced_clock    INTEGER,                      -- of a node: another revision stands in its place from this clock on
-    state             INTEGER NOT NULL DEFAULT 0    -- 0 live, 1 hidden, 2 not an index entry any more
+    state             INTEGER NOT NULL DEFAULT 0,   -- 0 live, 1 hidden, 2 not an index entry any more
+    born_clock        INTEGER NOT NULL DEFAULT 0    -- of a node's later revision: clocks before this one do not find it
 ) STRICT;
 CREATE INDEX document_subject ON document (subject);
 CREATE INDEX document_summary ON document (segment_pk, end_seq) WHERE kind = 6;
@@ -439,7 +453,8 @@ CREATE VIRTUAL TABLE words USING fts5 (
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 
 -- ---- the cost ledger ------------------------------------------------------------------------------------------------------------
--- One row a call of a summarizer. Never content.
+-- One row a call of a summarizer. Never content. It is written before the call begins, as 'started' and with the most that the call
+-- can take: that reserves its part of a ceiling, and a process that dies over it leaves a call whose end is not known.
 CREATE TABLE call (
     call_pk           INTEGER PRIMARY KEY,
     scope_pk          INTEGER NOT NULL REFERENCES scope,
@@ -455,6 +470,8 @@ CREATE TABLE call (
     cost              REAL,
     wait_us           INTEGER NOT NULL,
     latency_us        INTEGER NOT NULL,
-    outcome           TEXT    NOT NULL
+    outcome           TEXT    NOT NULL,             -- core.ledger.CallOutcome
+    reserved_tokens   INTEGER NOT NULL DEFAULT 0,   -- counted by ceilings while the real figures are not known
+    reserved_cost     REAL
 ) STRICT;
 CREATE INDEX call_recent ON call (scope_pk, at);

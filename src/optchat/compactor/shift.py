@@ -1,0 +1,389 @@
+"""
+A shift: one loop of a worker, in the background or for as long as somebody waits (§ 9, § 10).
+
+Decides: when jobs are claimed, how many calls run at once, when leases are renewed, and what is looked after meanwhile.
+Refuses to know: what a summarizer says (``asking``), and how results are stored (``engine.work``).
+
+The loop never waits for the disk itself: each use case runs in a thread beside it, one at a time. So a call's answer is
+read, and a shift is ended, while another process holds the writer lock. Whatever was claimed and is not done when the
+shift ends is given back.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from anyio.from_thread import BlockingPortal
+
+from optchat.compactor.asking import Asker, Failed, Stopped, Told
+from optchat.core.errors import StoreBusy, StoreError
+from optchat.core.prompts import PROMPT_VERSION
+from optchat.core.summarizing import Accepted
+from optchat.core.tree import Recipe
+from optchat.core.trouble import Trouble, described, retry_seconds
+from optchat.engine import calls, turns, work
+from optchat.engine.calls import Finished
+from optchat.engine.handle import Scope
+from optchat.engine.indexing import index_step
+from optchat.engine.inputs import Task
+from optchat.store import queue, scopes
+
+if TYPE_CHECKING:
+    from optchat.compactor.worker import Worker
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger("optchat")
+_POLL_SECONDS: Final = 0.5  # for what other processes add, and for turns of dead ones
+_WATCH_SECONDS: Final = (
+    0.05  # while another process works jobs: it may die over them, and what it lands may free others
+)
+_UPKEEP_SECONDS: Final = 5.0  # at the latest, however much there is to do
+_LETTING_GO_SECONDS: Final = (
+    1.0  # for giving leases back at the end; what is not, another takes when this process is gone
+)
+
+
+class Shift:
+    """
+    Works the jobs of scopes in one loop.
+
+    Args:
+        worker: whose summarizers, and whose knowledge of what was said and leased.
+        scopes: asked anew each time; scopes can be added.
+        until: None: until it is told to end. Else somebody waits: it also ends when nothing can run, or this says so,
+            and what goes wrong is raised.
+    """
+
+    def __init__(
+        self, worker: Worker, scopes: Callable[[], list[Scope]], until: Callable[[], bool] | None = None
+    ) -> None:
+        self._worker, self._scopes, self._until = worker, scopes, until
+        self._told: list[tuple[Scope, Told]] = []
+        self._at_work: dict[int, tuple[Scope, Told]] = {}  # by job: claimed, and not settled yet
+        self._calling = 0
+        self._error: BaseException | None = None
+        self._ending = False
+        self._signal = anyio.Event()
+        self._woken = False
+        self._portal: BlockingPortal | None = None
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self._lock = threading.Lock()
+
+    # ---- from other threads ------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        with self._lock:
+            portal = self._portal
+            if portal is None or self._woken:
+                return
+            self._woken = True
+            try:
+                portal.start_task_soon(self._stir)
+            except RuntimeError:  # the loop is over
+                return
+
+    def end(self) -> None:
+        """Stop claiming, break off what is being asked, give everything back."""
+        self._ending = True
+        with self._lock:
+            self._woken = False
+        self.wake()
+
+    # ---- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until told to end, or until what is waited for has come."""
+        try:
+            async with BlockingPortal() as portal:
+                asker = Asker(self._worker.summarizer, self._worker.fallback, self._in_store, portal)
+                with self._lock:
+                    self._portal = portal
+                try:
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._keep_leases)
+                        await self._work(tasks, asker)
+                        if not self._ending and not isinstance(self._error, StoreError):
+                            await self._settle_told()  # what was told meanwhile is paid for
+                        tasks.cancel_scope.cancel()
+                finally:
+                    with self._lock:
+                        self._portal = None
+                    await asker.let_go()
+        finally:
+            self._give_back()
+        if self._error is not None:
+            raise self._error
+
+    async def _work(self, tasks: TaskGroup, asker: Asker) -> None:
+        looked_after = -_UPKEEP_SECONDS
+        while not self._ending and self._error is None:
+            if self._until is not None and self._until():
+                return  # time is over, whatever is under way
+            self._woken = False
+            self._signal = anyio.Event()
+            worked = await self._settle_told()
+            for scope in self._scopes():
+                worked = await self._guarded(scope, self._fill, tasks, asker, scope) or worked
+            idle = not worked
+            if idle and self._until is not None and not self._at_work and not self._told and await self._is_over():
+                return
+            if idle and not self._ending and self._error is None:
+                with anyio.move_on_after(await self._patience()):
+                    await self._signal.wait()
+            # Also where there is no end of work: a dead process's turn is to be published, and its leases are needed. Not
+            # each time that it is woken: every append wakes it.
+            if anyio.current_time() - looked_after > (_POLL_SECONDS if idle else _UPKEEP_SECONDS):
+                looked_after = anyio.current_time()
+                for scope in self._scopes():
+                    await self._guarded(scope, self._in_store, upkeep, scope)
+
+    async def _stir(self) -> None:
+        self._signal.set()
+
+    async def _in_store(self, function: Callable[..., T], /, *arguments: object) -> T:
+        return await anyio.to_thread.run_sync(function, *arguments, limiter=self._one_at_a_time)
+
+    async def _guarded(self, scope: Scope, action: Callable[..., object], *arguments: object) -> bool:
+        """In the background whatever goes wrong in a scope is told and ends nothing: it would end all scopes' work."""
+        try:
+            return bool(await action(*arguments))  # type: ignore[misc] # pyright: ignore[reportGeneralTypeIssues]
+        except Exception as error:  # noqa: BLE001 - whatever it is: a loop that ended would say nothing
+            self._failed(scope, error)
+        return False
+
+    def _failed(self, scope: Scope, error: BaseException) -> None:
+        if self._until is not None:
+            self._error = self._error or error
+        elif isinstance(error, StoreBusy):
+            _LOG.info("the worker waits: another process holds the writer lock")
+        elif not self._ending:
+            _LOG.error("the worker met an error in scope %r and goes on", scope.row.name, exc_info=error)
+
+    # ---- claiming ----------------------------------------------------------------------------------------------------
+
+    async def _fill(self, tasks: TaskGroup, asker: Asker, scope: Scope) -> bool:
+        """Claim as many jobs of a scope as there is room for. Whether there was anything to do."""
+        worker = self._worker
+        if worker.is_rule:
+            return await self._in_store(worker.round, scope)
+        if worker.dropped or worker.ended:
+            await self._in_store(worker.give_back, scope)
+        free = scope.policy.workers - self._calling
+        if free <= 0 or not await self._in_store(can_claim, scope):
+            return False
+        claimed = await self._in_store(worker.claim, scope, free)
+        for task in claimed.tasks:
+            told = Told(task, worker.summarizer.name)
+            self._at_work[task.job.job_pk] = (scope, told)
+            self._calling += 1
+            tasks.start_soon(self._ask, asker, scope, told)
+        # Until they are done: a step that breaks off is given back, and so are those after it.
+        worker.dropped |= {job.job_pk: job.fence for job in claimed.indexing}
+        for job in claimed.indexing:
+            await self._in_store(index_step, scope, job)
+            worker.dropped.pop(job.job_pk, None)
+        return bool(claimed.jobs)
+
+    async def _ask(self, asker: Asker, scope: Scope, told: Told) -> None:
+        try:
+            await asker.ask(scope, told)
+        except StoreError as error:  # a call could not be written down
+            self._failed(scope, error)
+        except Exception as error:  # noqa: BLE001 - ours: without an attempt used up, it would be paid for without end
+            self._failed(scope, error)
+            told.answer = Failed(described(error), final=False)
+        self._calling -= 1
+        self._told.append((scope, told))
+        self._signal.set()
+
+    # ---- settling ----------------------------------------------------------------------------------------------------
+
+    async def _settle_told(self) -> bool:
+        """Commit what was told, a transaction for all that came together."""
+        told, self._told = self._told, []
+        by_scope: dict[int, list[Told]] = {}
+        known: dict[int, Scope] = {}
+        for scope, each in told:
+            by_scope.setdefault(scope.pk, []).append(each)
+            known[scope.pk] = scope
+        for pk, together in by_scope.items():
+            await self._guarded(known[pk], self._in_store, settle_or_fail, known[pk], together)
+            for each in together:
+                if not each.finished and each.answer is not None:
+                    self._at_work.pop(each.task.job.job_pk, None)
+                else:  # the store was not to be had: what was paid for is kept, and so is its lease
+                    self._told.append((known[pk], each))
+        return len(told) > len(self._told)
+
+    async def _keep_leases(self) -> None:
+        """Renew leases before they run out: a call may take longer than one lasts."""
+        while True:
+            seconds = min((scope.policy.lease_seconds for scope in self._scopes()), default=60.0) / 3
+            await anyio.sleep(max(0.05, seconds))
+            for scope in self._scopes():
+                mine = self._jobs_at_work(scope)
+                if mine:
+                    await self._guarded(scope, self._in_store, work.renew, scope, mine)
+
+    def _jobs_at_work(self, scope: Scope) -> dict[int, int]:
+        return {told.task.job.job_pk: told.task.job.fence for of, told in self._at_work.values() if of.pk == scope.pk}
+
+    # ---- waiting and ending ------------------------------------------------------------------------------------------
+
+    async def _patience(self) -> float:
+        """How long to wait for a signal before looking again."""
+        seconds = _POLL_SECONDS
+        for scope in self._scopes():
+            if self._calling >= scope.policy.workers:
+                continue  # whatever there is, it has to wait for a call to end, which is told
+            try:
+                seconds = min(seconds, await self._in_store(next_look, scope))
+            except Exception as error:  # noqa: BLE001 - as in what is guarded
+                self._failed(scope, error)
+        return seconds
+
+    async def _is_over(self) -> bool:
+        """Whether somebody who waits need not wait longer: nothing can run, or time is over."""
+        assert self._until is not None, "asked for nobody"
+        if self._until():
+            return True
+        for scope in self._scopes():
+            try:
+                if await self._in_store(may_run, scope, self._worker.summarizer.name, self._worker.is_rule):
+                    before = scope.clock.monotonic()
+                    await anyio.sleep(await self._in_store(next_look, scope))
+                    # A clock that a test moves: what is due later cannot run before it does.
+                    return scope.clock.monotonic() == before
+            except Exception as error:  # noqa: BLE001 - raised when the loop has ended, and not within a group
+                self._failed(scope, error)
+        return True
+
+    def _give_back(self) -> None:
+        """End this shift's leases; what cannot be given back now, the worker tries again."""
+        left = list(self._at_work.values())
+        self._at_work.clear()
+        for scope in {of.pk: of for of, _told in left}.values():
+            mine = {told.task.job.job_pk: told.task.job.fence for of, told in left if of.pk == scope.pk}
+            ended = [call for of, told in left if of.pk == scope.pk for call in told.finished]
+            try:
+                work.give_back(scope, mine, ended, wait_seconds=_LETTING_GO_SECONDS)
+            except Exception:  # noqa: BLE001 - the shift ends all the same
+                self._worker.dropped |= mine
+                self._worker.ended += ended
+
+
+# ---- use cases of a shift, each in a thread beside the loop ----------------------------------------------------------
+
+
+def upkeep(scope: Scope) -> bool:
+    """End the leases and the turns of dead processes. Whether there were any."""
+    leases = work.end_dead_leases(scope)
+    return bool(turns.end_abandoned(scope) + leases)
+
+
+def can_claim(scope: Scope) -> bool:
+    """Whether a claim would find anything; a dead process's leases are ended first. The common look takes no lock."""
+    with scope.store.read() as db:
+        elsewhere = queue.leased_elsewhere(db, scope.pk, scope.store.owner_pk)
+    if elsewhere:
+        work.end_dead_leases(scope)
+    with scope.store.read() as db:
+        return queue.has_ready(db, scope.pk, scope.now())
+
+
+def next_look(scope: Scope) -> float:
+    """Seconds until there may be something new in a scope that nobody tells of."""
+    with scope.store.read() as db:
+        now = scope.now()
+        due = queue.next_due(db, scope.pk, now)
+        elsewhere = queue.leased_elsewhere(db, scope.pk, scope.store.owner_pk)
+        resumes = calls.paused(db, scope.pk, now)
+    seconds = _WATCH_SECONDS if elsewhere else _POLL_SECONDS
+    for moment in (due, None if resumes is None else resumes.until):
+        if moment is not None:
+            seconds = min(seconds, max(0.001, (moment - now) / 1_000_000))
+    return seconds
+
+
+def may_run(scope: Scope, summarizer: str, is_rule: bool) -> bool:
+    """Whether a job can run before somebody does something: now, after its backoff, or elsewhere."""
+    with scope.store.read() as db:
+        if queue.has_leased(db, scope.pk):  # not by whoever asks: it has nothing at work
+            return True
+        if not queue.has_work(db, scope.pk):
+            return False
+        named = scopes.scope_summarizer(db, scope.pk)
+        if named is not None and named != summarizer:
+            return False
+        return is_rule or calls.paused(db, scope.pk, scope.now()) is None
+
+
+def settle(scope: Scope, told: Iterable[Told]) -> bool:
+    """Commit what was told: summaries, stand-ins, failed attempts, pauses; and the calls that it took."""
+    results: list[work.Result] = []
+    ended: list[Finished] = []
+    done: list[Told] = []
+    back: dict[int, int] = {}
+    for each in told:
+        answer, task = each.answer, each.task
+        if isinstance(answer, Accepted):
+            results.append(work.Result(task, answer.text, Recipe("summary", each.summarizer, PROMPT_VERSION)))
+        elif isinstance(answer, Trouble):
+            _LOG.warning("the queue pauses: %s trouble, %s", answer.kind, answer.message)
+            if calls.met_trouble(scope, task.job, answer, each.finished, _chance()):
+                each.finished.clear()
+                continue
+            results += failed(scope, task, Failed(answer.message, final=False))
+        elif isinstance(answer, Failed):
+            results += failed(scope, task, answer)
+        else:
+            if answer is None:
+                answer = each.answer = Stopped("lease")
+            back[task.job.job_pk] = task.job.fence
+        ended += each.finished
+        done.append(each)
+    if back:
+        work.give_back(scope, back, wait_seconds=scope.policy.lock_wait_seconds)
+    if results or ended:
+        work.commit(scope, results, ended)
+    for each in done:
+        each.finished.clear()
+    return bool(done)
+
+
+def settle_or_fail(scope: Scope, told: Sequence[Told]) -> None:
+    """Settle; where it is not the store that hinders it, each alone, and what cannot be settled is a failed attempt."""
+    try:
+        settle(scope, told)
+    except StoreError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it is: tried again without an attempt used up, it would be paid for without end
+        for each in told:
+            try:
+                settle(scope, [each])
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the same
+                _LOG.error("a summary could not be taken", exc_info=error)
+                each.answer = Failed(described(error), final=False)
+                settle(scope, [each])
+
+
+def _chance() -> float:
+    return random.random()  # noqa: S311 - it spreads waits, it hides nothing
+
+
+def failed(scope: Scope, task: Task, answer: Failed) -> list[work.Result]:
+    """A failed attempt; the stand-in that is to be committed if it was the last."""
+    _LOG.warning("a %s job failed: %s", task.job.kind, answer.error)
+    wait = None if answer.final else retry_seconds(task.job.attempts, _chance())
+    return [work.stand_in(scope, task)] if work.fail(scope, task, answer.error, wait) else []
