@@ -20,7 +20,7 @@ nox.options.sessions = ["tests", "property", "crash", "typing", "lint", "docs", 
 
 ROOT = Path(__file__).parent
 PYTHON_FILES = ["src", "tests", "docs", "benchmarks", "tools", "noxfile.py"]
-EXTRAS = "cli,offline,openai,testing"
+EXTRAS = "anthropic,cli,offline,openai,testing"
 
 
 @nox.session
