@@ -80,8 +80,8 @@ def test_fields_stand_under_each_other(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_progress_is_silent_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress("working") as advance:
-        advance(1, 2)
+    with output.progress("working"), output.board("counting") as show:
+        assert show is None
     assert capsys.readouterr() == ("", "")
 
 
@@ -89,11 +89,25 @@ def test_progress_shows_on_a_terminals_standard_error_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with output.progress("working") as advance:
-        advance(1, 2)
+    with output.progress("working"):
+        pass
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "working" in captured.err
+
+
+def test_a_board_has_its_figures_in_one_line_under_the_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with output.board("compacting") as show:
+        assert show is not None
+        show(1, 2, "cost [bold]unknown\x1b[2J\n")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "1/2" in captured.err
+    assert "cost [bold]unknown" in captured.err
+    assert "unknown\x1b[2J" not in captured.err
 
 
 def test_moments_are_shown_with_the_offset_they_were_recorded_with() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import optchat
-from optchat.cli import output, reading, writing
+from optchat.cli import compacting, output, reading, writing
 from optchat.cli.settings import on_group
 
 USAGE_ERROR = 2
@@ -68,6 +68,7 @@ def application() -> None:
 for _verb in (
     writing.demo,
     writing.import_,
+    compacting.compact,
     reading.status,
     reading.scopes,
     reading.sessions,

@@ -23,7 +23,8 @@ from typing import Final, cast
 
 import attrs
 import click
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -145,23 +146,37 @@ def show_cursor(cursor: str | None) -> None:
 
 
 @contextmanager
-def progress(description: str, *, counted: bool = False) -> Generator[Callable[[int, int | None], None], None, None]:
-    """
-    Show that something goes on, on standard error, and nothing at all where that is no terminal.
+def progress(description: str) -> Generator[None]:
+    """Show that something goes on, on standard error, and nothing at all where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Progress(*_COLUMNS, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(description, total=None)
+        yield
 
-    Args:
-        counted: whether there is something to count.
+
+@contextmanager
+def board(description: str) -> Generator[Callable[[int, int, str], None] | None]:
+    """
+    Progress that is counted, with a line of figures under it, on standard error.
 
     Yields:
-        A function of what is done and of the whole, None while that is unknown.
+        A function of what is done, of the whole, and of the line; None where standard error is no terminal.
     """
     if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+        yield None
         return
-    columns: list[ProgressColumn] = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
-    if counted:
-        columns.append(MofNCompleteColumn())
-    columns.append(TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    console = Console(stderr=True)
+    bar = Progress(*_COLUMNS, MofNCompleteColumn(), TimeElapsedColumn(), console=console)
+    task = bar.add_task(description, total=None)
+    with Live(bar, console=console, transient=True) as live:
+
+        def show(done: int, total: int, figures: str) -> None:
+            bar.update(task, completed=done, total=total)
+            live.update(Group(bar, Text(one_line(figures))))
+
+        yield show
+
+
+_COLUMNS: Final[tuple[ProgressColumn, ...]] = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())

@@ -16,6 +16,7 @@ import click
 import optchat
 from optchat.cli import output
 from optchat.cli.settings import Settings, on_file, on_memory, pass_settings, session_id
+from optchat.cli.tallies import told
 from optchat.core.records import readable_bytes, to_bytes
 from optchat.memory import scopes_of
 
@@ -50,9 +51,10 @@ def status(settings: Settings) -> None:
             ("stand-ins", now.stand_ins),
             ("by the default summarizer", now.by_default_summarizer),
             ("summarizer", now.summarizer),
-            ("paused", _paused(now)),
-            ("calls in the last hour", _calls(now.last_hour)),
-            ("calls in all", _calls(now.total)),
+            ("paused", now.paused),
+            ("resumes", output.moment(now.resumes_at)),
+            ("in the last hour", told(now.last_hour)),
+            ("in all", told(now.total)),
             ("file", readable_bytes(now.file_bytes)),
         ]
     )
@@ -62,23 +64,6 @@ def status(settings: Settings) -> None:
             ("failed", "job", "attempts", "at", "error"),
             [(each.ref, each.kind, each.attempts, output.moment(each.at), each.error) for each in now.failures],
         )
-
-
-def _paused(now: optchat.Status) -> str | None:
-    if now.paused is None or now.resumes_at is None:
-        return now.paused
-    return f"{now.paused}, until {output.moment(now.resumes_at)}"
-
-
-def _calls(calls: optchat.Calls) -> str:
-    parts = [str(calls.calls)]
-    if calls.input_tokens is not None:
-        parts.append(f"{calls.input_tokens} tokens in")
-    if calls.output_tokens is not None:
-        parts.append(f"{calls.output_tokens} tokens out")
-    if calls.cost is not None:
-        parts.append(f"cost {calls.cost:.4f}")
-    return ", ".join(parts)
 
 
 @click.command()

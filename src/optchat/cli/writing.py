@@ -8,7 +8,6 @@ Refuses to know: how anything is stored.
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
 import click
@@ -16,10 +15,10 @@ from attrs import frozen
 
 import optchat
 from optchat.cli import demo as example, output
-from optchat.cli.settings import Settings, on_memory, on_nothing, pass_settings
+from optchat.cli.compacting import looking, work_off
+from optchat.cli.settings import Settings, on_memory, on_nothing, on_worker, pass_settings
+from optchat.cli.tallies import Board, Tally
 from optchat.core.render import one_line
-
-POLL_SECONDS = 0.5  # how often progress moves; only on a terminal
 
 
 @frozen
@@ -32,7 +31,7 @@ class Imported:
 
 @click.command(name="import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))  # looked for before a database is made
-@on_memory
+@on_worker
 @pass_settings
 def import_(settings: Settings, file: str) -> None:
     """
@@ -41,10 +40,13 @@ def import_(settings: Settings, file: str) -> None:
     The database and the scope are made if they are not there. A file is stored whole or not at all; importing it again
     changes nothing.
     """
-    with settings.open("rwc") as memory:
+    with settings.open_to_work("rwc") as memory:
         with output.progress("importing"):
             report = memory.import_file(file)
-        status = _settle(memory)
+        board = Board([Tally.of(memory)])
+        with output.board("summarising") as show, looking(board, show):
+            work_off(memory)
+        status = memory.status()
     if settings.as_json:
         output.show_json(Imported(report, status))
         return
@@ -57,22 +59,6 @@ def import_(settings: Settings, file: str) -> None:
     if not status.ready:
         reason = status.paused or f"{status.pending + status.running} waiting, {len(status.failures)} failed"
         output.note(f"summaries are still missing ({reason}); see 'optchat status'")
-
-
-def _settle(memory: optchat.Memory) -> optchat.Status:
-    """Work the scope's jobs until none can run, with progress for whoever watches."""
-    with output.progress("summarising", counted=True) as advance:
-        status = memory.status()
-        most = status.pending + status.running
-        while True:
-            began = time.monotonic()
-            status = memory.settle(POLL_SECONDS)
-            # It is back early only when there is nothing more that it could do.
-            if time.monotonic() - began < POLL_SECONDS:
-                return status
-            open_jobs = status.pending + status.running
-            most = max(most, open_jobs)  # a summary that lands may make another one due
-            advance(most - open_jobs, most)
 
 
 @click.command()
