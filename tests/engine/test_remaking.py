@@ -148,12 +148,18 @@ def test_what_was_pinned_before_a_repair_stays_as_it_is() -> None:
             return [*views, *zooms, *searches]
 
         context = turn.context(BUDGET)
+        for name, arguments in (("memory_zoom", '{"ref": "2+2"}'), ("memory_search", '{"query": "alpha has"}')):
+            turn.tool_call(name, name, arguments)
+            turn.tool_result(name, turn.call(name, arguments))
+        told = turn.messages
+        assert "alpha merge" in str(told) or "alpha leaf" in str(told)
         with memory.pin() as pinned:
             before = seen(pinned), seen(turn)
             for author, ref in ((TWO, "2+1"), (BRIEF, "9+1"), (Author("gamma", 500), "0+4"), (TWO, "pub:4+4")):
                 repair(memory, canonical(session, ref), author)
                 work_off(memory, TWO)
             assert (seen(pinned), seen(turn)) == before
+            assert turn.messages == told, "an answer is rendered again as it was given"
         for handle in (memory, open_beside(memory)):
             again = handle.session("s").turn("and now?", turn_id=turn.id).context(BUDGET)
             assert [block.text for block in again.blocks] == [block.text for block in context.blocks]

@@ -139,7 +139,7 @@ def repaired_hits(turn: Turn) -> list[optchat.Hit]:
 
 
 @FEW
-@given(st.lists(steps, min_size=4, max_size=14))
+@given(st.lists(steps, min_size=4, max_size=12))
 def test_immutable_under_revisions(schedule: list[tuple[Any, ...]]) -> None:
     with temporary_memory(policy=POLICY) as memory:
         life = Life(memory)
