@@ -88,9 +88,7 @@ def together(path: Path, processes: int) -> tuple[float, list[int]]:
 def check(path: Path, calls: int) -> int:
     """Every node once, and every call for a node: how many summaries there are."""
     with optchat.open(path, scope=SCOPE, mode="ro") as memory, memory._scope.store.read() as db:
-        made = dict(
-            db.execute("SELECT r.kind, count(*) FROM node n JOIN recipe r USING (recipe_pk) GROUP BY r.kind")
-        )
+        made = dict(db.execute("SELECT r.kind, count(*) FROM node n JOIN recipe r USING (recipe_pk) GROUP BY r.kind"))
         outcomes = Counter(row[0] for row in db.execute("SELECT outcome FROM call"))
         assert not list(db.execute("SELECT 1 FROM job")), "something is left to do"
     with optchat.open(path, scope=SCOPE, mode="ro") as memory:

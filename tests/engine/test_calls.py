@@ -188,6 +188,22 @@ def test_a_call_counts_with_its_figures_else_with_what_was_reserved(
         begun(memory, second, 200 - counted)
 
 
+def test_what_calls_took_in_truth_may_leave_room_at_once(clock: ManualClock) -> None:
+    """What is reserved is the most: to wait for it to leave the window would be to wait for nothing."""
+    policy = optchat.Policy(tokens_per_hour=200)
+    with temporary_memory(policy=policy, clock=clock, summarizer=DeterministicSummarizer()) as memory:
+        long_turns(memory, 3)
+        first, second, third = claim(memory, 3)
+        under_way = [begun(memory, task, 100) for task in (first, second)]
+        assert begin(memory, third, 100) == "ceiling"
+        work.give_back(memory._scope, {third.job.job_pk: third.job.fence}, wait_seconds=1)
+        assert memory.status().paused is not None
+        assert commit(memory, first, ended(under_way[0], "accepted", 8, 2)) == 1
+        assert memory.status().paused is None
+        (again,) = [task for task in claim(memory, 8) if task.job.job_pk == third.job.job_pk]
+        begun(memory, again, 90)
+
+
 def test_a_call_that_no_window_can_hold_says_so(clock: ManualClock) -> None:
     policy = optchat.Policy(tokens_per_hour=500)
     with temporary_memory(policy=policy, clock=clock, summarizer=DeterministicSummarizer()) as memory:
@@ -439,9 +455,11 @@ def test_a_job_that_always_meets_with_trouble_stops_no_other(memory: optchat.Mem
             if task.job.job_pk not in poison:
                 answer(memory, task)
             elif not trouble(memory, task):
-                for result in [work.stand_in(memory._scope, task)] if work.fail(
-                    memory._scope, task, "its own trouble", 1.0
-                ) else []:
+                for result in (
+                    [work.stand_in(memory._scope, task)]
+                    if work.fail(memory._scope, task, "its own trouble", 1.0)
+                    else []
+                ):
                     work.commit(memory._scope, [result])
         clock.advance((seconds_paused(memory) or 0) + 0.01)
     left = rows(memory, "SELECT kind FROM job WHERE subject IN (SELECT turn_pk FROM turn) AND kind = 3 AND state = 1")

@@ -65,9 +65,7 @@ class WanderingClock(ManualClock):
 
 def lease(memory: optchat.Memory, limit: int = 1, name: str = NAME, window_tokens: int = 65_536) -> work.Claimed:
     """Lease jobs for a summarizer that makes calls."""
-    return work.claim(
-        memory._scope, summarizer=name, is_default=False, window_tokens=window_tokens, limit=limit
-    )
+    return work.claim(memory._scope, summarizer=name, is_default=False, window_tokens=window_tokens, limit=limit)
 
 
 def claim(memory: optchat.Memory, limit: int = 1, name: str = NAME) -> list[Task]:

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import optchat
 from optchat.core.messages import OUTCOMES
 from optchat.core.refs import exact_cover
-from optchat.memory.memory import open_with
+from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer, ManualClock
 from tests.property.worlds import FEW, blobs_of, descend, place_of, read_pages, text_of
 

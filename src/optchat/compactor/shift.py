@@ -11,10 +11,12 @@ shift ends is given back.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
@@ -68,12 +70,12 @@ class Shift:
         self._worker, self._scopes, self._until = worker, scopes, until
         self._told: list[tuple[Scope, Told]] = []
         self._at_work: dict[int, tuple[Scope, Told]] = {}  # by job: claimed, and not settled yet
-        self._calling = 0
+        self._calling, self._most = 0, 0  # calls under way, and how many may be
         self._error: BaseException | None = None
         self._ending = False
         self._signal = anyio.Event()
         self._woken = False
-        self._portal: BlockingPortal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._lock = threading.Lock()
 
@@ -82,14 +84,25 @@ class Shift:
     def wake(self) -> None:
         """There may be something to do."""
         with self._lock:
-            portal = self._portal
-            if portal is None or self._woken:
+            loop = self._loop
+            # Where every call that may be is under way, the end of one is what there is to wait for, and it is told. The
+            # jobs are read after that, so that what was added meanwhile is seen.
+            if loop is None or self._woken or (self._full and not self._ending):
                 return
             self._woken = True
-            try:
-                portal.start_task_soon(self._stir)
-            except RuntimeError:  # the loop is over
-                return
+            # Not by the portal: it waits until the loop has heard, and an append would wait for whatever the loop is at;
+            # and for ever, where that is the end of the loop, and its end wants the lock that is held here.
+            with suppress(RuntimeError):  # the loop is over
+                loop.call_soon_threadsafe(self._stir)
+
+    @property
+    def leases(self) -> dict[int, int]:
+        """Fences by job of what is at work; empty once it has ended in good order."""
+        return {told.task.job.job_pk: told.task.job.fence for _, told in list(self._at_work.values())}
+
+    @property
+    def _full(self) -> bool:
+        return 0 < self._most <= self._calling
 
     def end(self) -> None:
         """Stop claiming, break off what is being asked, give everything back."""
@@ -106,7 +119,7 @@ class Shift:
             async with BlockingPortal() as portal:
                 asker = Asker(self._worker.summarizer, self._worker.fallback, self._in_store, portal)
                 with self._lock:
-                    self._portal = portal
+                    self._loop = asyncio.get_running_loop()
                 try:
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(self._keep_leases)
@@ -116,7 +129,7 @@ class Shift:
                         tasks.cancel_scope.cancel()
                 finally:
                     with self._lock:
-                        self._portal = None
+                        self._loop = None
                     await asker.let_go()
         finally:
             self._give_back()
@@ -139,14 +152,14 @@ class Shift:
             if idle and not self._ending and self._error is None:
                 with anyio.move_on_after(await self._patience()):
                     await self._signal.wait()
-            # Also where there is no end of work: a dead process's turn is to be published, and its leases are needed. Not
-            # each time that it is woken: every append wakes it.
+            # Also where there is no end of work: a dead process's turn is to be published, and its leases are needed.
+            # Not each time that it is woken: every append wakes it.
             if anyio.current_time() - looked_after > (_POLL_SECONDS if idle else _UPKEEP_SECONDS):
                 looked_after = anyio.current_time()
                 for scope in self._scopes():
                     await self._guarded(scope, self._in_store, upkeep, scope)
 
-    async def _stir(self) -> None:
+    def _stir(self) -> None:
         self._signal.set()
 
     async def _in_store(self, function: Callable[..., T], /, *arguments: object) -> T:
@@ -177,8 +190,9 @@ class Shift:
             return await self._in_store(worker.round, scope)
         if worker.dropped or worker.ended:
             await self._in_store(worker.give_back, scope)
-        free = scope.policy.workers - self._calling
-        if free <= 0 or not await self._in_store(can_claim, scope):
+        self._most = scope.policy.workers
+        free = self._most - self._calling
+        if free <= 0 or not await self._in_store(can_claim, scope, worker.summarizer.name):
             return False
         claimed = await self._in_store(worker.claim, scope, free)
         for task in claimed.tasks:
@@ -243,8 +257,8 @@ class Shift:
         """How long to wait for a signal before looking again."""
         seconds = _POLL_SECONDS
         for scope in self._scopes():
-            if self._calling >= scope.policy.workers:
-                continue  # whatever there is, it has to wait for a call to end, which is told
+            if self._full:
+                return _POLL_SECONDS
             try:
                 seconds = min(seconds, await self._in_store(next_look, scope))
             except Exception as error:  # noqa: BLE001 - as in what is guarded
@@ -290,14 +304,20 @@ def upkeep(scope: Scope) -> bool:
     return bool(turns.end_abandoned(scope) + leases)
 
 
-def can_claim(scope: Scope) -> bool:
-    """Whether a claim would find anything; a dead process's leases are ended first. The common look takes no lock."""
+def can_claim(scope: Scope, summarizer: str) -> bool:
+    """
+    Whether a claim would find anything; a dead process's leases are ended first. The common look takes no lock, so that
+    appends do not wait for it: each of them is a reason to look.
+    """
     with scope.store.read() as db:
         elsewhere = queue.leased_elsewhere(db, scope.pk, scope.store.owner_pk)
     if elsewhere:
         work.end_dead_leases(scope)
     with scope.store.read() as db:
-        return queue.has_ready(db, scope.pk, scope.now())
+        now = scope.now()
+        named = scopes.scope_summarizer(db, scope.pk)
+        only_index = named not in (None, summarizer) or calls.stopped(scope, db, now)
+        return queue.has_ready(db, scope.pk, now, only_index=only_index)
 
 
 def next_look(scope: Scope) -> float:
@@ -324,7 +344,7 @@ def may_run(scope: Scope, summarizer: str, is_rule: bool) -> bool:
         named = scopes.scope_summarizer(db, scope.pk)
         if named is not None and named != summarizer:
             return False
-        return is_rule or calls.paused(db, scope.pk, scope.now()) is None
+        return is_rule or not calls.stopped(scope, db, scope.now())
 
 
 def settle(scope: Scope, told: Iterable[Told]) -> bool:

@@ -183,22 +183,28 @@ def _lasts(pause: PauseRow, now: int) -> bool:
     return pause.until is None or pause.until > now
 
 
+def stopped(scope: Scope, db: Connection, now: int) -> bool:
+    """Whether this process makes no call now: for the provider's trouble, or for a ceiling of its own."""
+    pauses = stored.load_pauses(db, scope.pk)
+    trouble, over = pauses.get("trouble"), pauses.get("ceiling")
+    if trouble is not None and _lasts(trouble, now):
+        return True
+    # The least call may have room where the next one has not: claimed again, it would be given back each time.
+    return over is not None and _lasts(over, now) and _is_one_of(over, ceilings_of(scope.policy))
+
+
 def summaries_allowed(scope: Scope, db: Connection, now: int) -> int | None:
     """
     How many jobs that need a summarizer may be claimed now; None: any number.
 
     After trouble one call goes first, whichever process makes it: eight at once would only meet the same again.
     """
-    pauses = stored.load_pauses(db, scope.pk)
-    trouble, over = pauses.get("trouble"), pauses.get("ceiling")
+    if stopped(scope, db, now):
+        return 0
     ceilings = ceilings_of(scope.policy)
-    if trouble is not None and _lasts(trouble, now):
-        return 0
-    # The least call may have room where the next one has not: claimed again, it would be given back each time.
-    if over is not None and _lasts(over, now) and _is_one_of(over, ceilings):
-        return 0
     if ceilings and not _has_room(scope, db, ceilings, Need(0), now):
         return 0
+    trouble = stored.load_pauses(db, scope.pk).get("trouble")
     return None if trouble is None else max(0, 1 - queue.summaries_leased(db, scope.pk))
 
 

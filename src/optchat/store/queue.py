@@ -433,12 +433,13 @@ def next_due(db: Connection, scope_pk: int, now: int) -> int | None:
     return due
 
 
-def has_ready(db: Connection, scope_pk: int, now: int) -> bool:
-    """Whether a claim would find anything."""
+def has_ready(db: Connection, scope_pk: int, now: int, *, only_index: bool = False) -> bool:
+    """Whether a claim would find anything: any job, or one of the index."""
+    kind = f" AND kind = {INDEX}" if only_index else ""
     return (
         one_row(
             db,
-            f"SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE} LIMIT 1",
+            f"SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE}{kind} LIMIT 1",
             _due_by(now) | {"scope": scope_pk},
         )
         is not None
@@ -447,7 +448,9 @@ def has_ready(db: Connection, scope_pk: int, now: int) -> bool:
 
 def has_leased(db: Connection, scope_pk: int) -> bool:
     """Whether anybody works a job of the scope."""
-    return one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 2 LIMIT 1", {"scope": scope_pk}) is not None
+    return (
+        one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 2 LIMIT 1", {"scope": scope_pk}) is not None
+    )
 
 
 def leased_elsewhere(db: Connection, scope_pk: int, owner_pk: int) -> bool:

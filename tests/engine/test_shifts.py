@@ -1,0 +1,210 @@
+"""A worker's loop when something goes wrong in it: nothing is lost, nothing is paid for twice, and it goes on."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import optchat
+from optchat.compactor import asking, shift
+from optchat.engine import calls, work
+from optchat.memory.opening import open_with
+from optchat.testing import DeterministicSummarizer, ManualClock, temporary_memory
+from tests.engine.helpers import say, words
+from tests.engine.working import SECONDS, Gate, rows
+
+pytestmark = pytest.mark.usefixtures("fast_files")
+
+
+def once(real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
+    """A function that fails the first time."""
+    left = [error]
+
+    def replaced(*arguments: Any, **named: Any) -> Any:
+        if left:
+            raise left.pop()
+        return real(*arguments, **named)
+
+    return replaced
+
+
+def in_background(path: Any, summarizer: optchat.Summarizer, **policy: Any) -> optchat.Memory:
+    return optchat.open(path, scope="test", summarizer=summarizer, policy=optchat.Policy(**policy))
+
+
+def ready(memory: optchat.Memory) -> optchat.Status:
+    status = memory.settle(SECONDS)
+    assert status.ready, status
+    return status
+
+
+def test_a_time_limit_ends_a_settle_over_calls_that_take_long() -> None:
+    gate = Gate()
+    with temporary_memory(summarizer=gate) as memory:
+        say(memory.session("s"), words(1, 3_000))
+        status = memory.settle(timeout_seconds=0.05)  # the call would take for ever
+        assert (status.running, status.pending) == (0, 2), "the leaf, and the publication that waits for it"
+        assert rows(memory, "SELECT outcome FROM call") == [("cancelled",)]
+        gate.open.set()
+        assert memory.settle().ready
+
+
+def test_a_time_limit_ends_a_settle_that_always_finds_more_to_do() -> None:
+    clock = ManualClock()
+
+    def tick(_request: optchat.SummaryRequest) -> None:
+        clock.advance(1)
+
+    with temporary_memory(summarizer=DeterministicSummarizer(fail=tick), clock=clock) as memory:
+        for number in range(20):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        status = memory.settle(timeout_seconds=4)
+        assert not status.running
+        assert 4 <= status.total.calls < 20
+        assert memory.settle().ready
+
+
+def test_a_store_that_is_busy_loses_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """What was paid for is committed when the lock is to be had, under the same lease."""
+    gate = Gate()
+    with in_background(tmp_path / "memory.db", gate) as memory:
+        monkeypatch.setattr(work, "commit", once(work.commit, optchat.StoreBusy("held elsewhere")))
+        say(memory.session("s"), words(1, 3_000))
+        gate.open.set()
+        status = ready(memory)
+        assert status.total.calls == len(gate.requests) == 1
+        assert rows(memory, "SELECT outcome FROM call") == [("accepted",)]
+
+
+def test_a_call_that_could_not_be_written_down_is_made_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    gate = Gate()
+    gate.open.set()
+    with in_background(tmp_path / "memory.db", gate) as memory:
+        monkeypatch.setattr(calls, "begin", once(calls.begin, optchat.StoreBusy("held elsewhere")))
+        say(memory.session("s"), words(1, 3_000))
+        ready(memory)
+        assert len(gate.requests) == 1
+        assert rows(memory, "SELECT count(*) FROM job") == [(0,)]
+
+
+def test_a_claim_that_breaks_off_leaves_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    with temporary_memory(summarizer=DeterministicSummarizer()) as memory:
+        for number in range(3):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        with monkeypatch.context() as patch:
+            patch.setattr(work, "load", once(work.load, optchat.StoreBusy("held elsewhere")))
+            with pytest.raises(optchat.StoreBusy):
+                memory.settle()
+        assert (memory.status().running, memory.status().pending) == (0, 6)
+        assert memory.settle().ready
+
+
+def test_an_index_step_that_breaks_off_leaves_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    with temporary_memory(summarizer=DeterministicSummarizer()) as memory:
+        for number in range(3):
+            say(memory.session(f"s{number}"), f"heliotrope{number} " + "x y " * 17_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(shift, "index_step", once(shift.index_step, optchat.StoreBusy("held elsewhere")))
+            with pytest.raises(optchat.StoreBusy):
+                memory.settle()
+        assert memory.settle().ready
+        assert memory.search("heliotrope1").unindexed == 0
+
+
+def test_an_error_of_our_own_uses_up_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a call would be made and paid for again and again."""
+
+    def broken(*_arguments: object, **_named: object) -> None:
+        raise ArithmeticError("a rule that fails")
+
+    clock, summarizer = ManualClock(), DeterministicSummarizer()
+    policy = optchat.Policy(job_attempts=3)
+    with temporary_memory(summarizer=summarizer, clock=clock, policy=policy) as memory:
+        say(memory.session("s"), words(1, 3_000))
+        monkeypatch.setattr(asking, "judge", broken)
+        monkeypatch.setattr("optchat.core.summarizing.judge", broken)
+        for _ in range(6):
+            with suppress(ArithmeticError):
+                memory.settle()
+            clock.advance(60)
+        status = memory.status()
+        assert len(summarizer.requests) == 3
+        assert (status.ready, status.stand_ins) == (True, 1)
+
+
+def test_a_result_that_cannot_be_taken_uses_up_attempts_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = work._commit_one
+    bad: list[int] = []
+
+    def broken(landing: Any, result: work.Result) -> bool:
+        if result.recipe.kind == "summary" and result.task.job.job_pk in bad:
+            raise ArithmeticError("a rule that fails")
+        return real(landing, result)
+
+    clock, summarizer = ManualClock(), DeterministicSummarizer()
+    policy = optchat.Policy(job_attempts=3)
+    with temporary_memory(summarizer=summarizer, clock=clock, policy=policy) as memory:
+        for number in range(3):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        bad += [job for (job,) in rows(memory, "SELECT min(job_pk) FROM job")]
+        monkeypatch.setattr(work, "_commit_one", broken)
+        for _ in range(6):
+            memory.settle()
+            clock.advance(60)
+        status = memory.status()
+        assert (status.ready, status.stand_ins, status.publications) == (True, 1, 3)
+        leaves = [request for request in summarizer.requests if request.purpose == "leaf"]
+        assert len(leaves) == 5
+        assert rows(memory, "SELECT count(*) FROM call WHERE outcome = 'started'") == [(0,)]
+
+
+@pytest.mark.parametrize("where", ["next_look", "may_run"])
+def test_an_error_while_it_waits_is_raised_as_it_is(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> float:
+        raise optchat.SchemaTooNew("another version")
+
+    with temporary_memory(summarizer=DeterministicSummarizer(fail=lambda _: ValueError("no"))) as memory:
+        say(memory.session("s"), words(1, 3_000))
+        monkeypatch.setattr(shift, where, broken)
+        with pytest.raises(optchat.SchemaTooNew):
+            memory.settle()
+        assert memory.status().running == 0
+
+
+def test_the_background_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    gate = Gate()
+    gate.open.set()
+    with in_background(tmp_path / "memory.db", gate) as memory:
+        worker = memory._house.worker
+        assert worker is not None
+        for name in ("next_look", "can_claim", "upkeep", "settle"):
+            monkeypatch.setattr(shift, name, once(getattr(shift, name), optchat.StoreError("the disk is away")))
+            say(memory.session(name), words(1, 3_000))
+            ready(memory)
+            assert worker.running
+
+
+def test_a_late_answer_of_a_call_that_was_left_alone_changes_nothing() -> None:
+    gate = Gate()
+    with temporary_memory(summarizer=gate) as memory:
+        say(memory.session("s"), words(1, 3_000))
+        memory.settle(timeout_seconds=0.05)
+        gate.is_asked()
+        fresh = open_with(
+            memory.path,
+            scope="test",
+            summarizer=DeterministicSummarizer(),
+            tokenizer=None,
+            policy=optchat.Policy(),
+            background=False,
+            mode="rwc",
+            clock=memory._house.clock,
+        )
+        with fresh:
+            assert fresh.settle().ready
+            before = fresh.view(memory.session("s").id).text
+            gate.open.set()
+            memory.settle()
+            assert fresh.view(memory.session("s").id).text == before
+            assert fresh.verify().ok
