@@ -16,7 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import append, frontier, recall, scale, stable_prefix
+from benchmarks import append, frontier, recall, scale, stable_prefix, workers
 from benchmarks._table import Figure, markdown, show
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -52,6 +52,7 @@ def main() -> None:
         lambda: scale.figures(options.folder, options.records, options.keep),
         frontier.figures,
         recall.figures,
+        lambda: workers.figures(options.folder),
         stable_prefix.figures,
     ):
         figures = part()

@@ -1,12 +1,12 @@
 """
 What several worker processes do together, and what a slow summarizer costs those who only speak.
 
-Workers: one database of 2,000 records, whose every turn needs summaries, and a summarizer that takes 20 ms. A copy of it
-is worked by one process of one call at a time, another copy by four; both to the end, in one run. Afterwards it is
+Workers: one database of 2,000 records, whose every turn needs summaries, and a summarizer that takes 20 ms. A copy of
+it is worked by one process of one call at a time, another copy by four; both to the end, in one run. Afterwards it is
 checked that every node was made once, by one call, that no result was dropped, and that the file verifies clean.
 
-Appends: messages into two memories in turns, so that both have the same disk: one that makes no summaries, and one whose
-summarizer takes 5 s a call, with eight calls under way all the time. Every fifth turn is ended in both.
+Appends: messages into two memories in turns, so that both have the same disk: one that makes no summaries, and one
+whose summarizer takes 5 s a call, with eight calls under way all the time. Every fifth message ends its turn.
 
     python -m benchmarks.workers [--records 2000] [--appends 1000] [--folder DIRECTORY]
 """

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import optchat
 import optchat.testing
 from tests.typing.checkers import ROOT, Said, mypy, pyright
 
@@ -19,11 +18,6 @@ pytest.importorskip("mypy", reason="the checkers are not installed")
 pytest.importorskip("pyright", reason="the checkers are not installed")
 HERE = Path(__file__).parent
 USAGE = ROOT.parent / "shared" / "reference" / "usage"
-
-
-def without_ceilings(text: str) -> str:
-    assert "fallback" not in (optchat.open.__kwdefaults__ or {}), "part 2 is here: check ij_plug.py whole"
-    return text.replace("fallback=First(), ", "").replace("calls_per_hour=500, cost_per_day=2.0", "")
 
 
 def without_contract(text: str) -> str:
@@ -41,7 +35,7 @@ def without_anthropic(text: str) -> str:
 PROGRAMS: dict[str, Callable[[str], str]] = {
     "a_openai_sync.py": str,
     "e_property.py": str,
-    "ij_plug.py": without_ceilings,
+    "ij_plug.py": str,
     "d_toy_host.py": without_contract,
 }
 NEGATIVE = "neg_expected_errors.py"
