@@ -27,10 +27,28 @@ from tests.engine.working import WanderingClock, begin, begun, claim, ended, lea
 
 POLICY = optchat.Policy(leaf_window=3, job_attempts=2)
 # What a crash must leave whole. Owners are the processes themselves, and words have tables of their own.
-TABLES = (
-    "scope moment session segment generation turn record event tree recipe node node_history node_foreign view"
-    " publication job pause waiter document call"
-).split()
+TABLES = [
+    "scope",
+    "moment",
+    "session",
+    "segment",
+    "generation",
+    "turn",
+    "record",
+    "event",
+    "tree",
+    "recipe",
+    "node",
+    "node_history",
+    "node_foreign",
+    "view",
+    "publication",
+    "job",
+    "pause",
+    "waiter",
+    "document",
+    "call",
+]
 
 
 def opened(path: str) -> optchat.Memory:
@@ -182,11 +200,11 @@ def counted(dies_at: int | None) -> Iterator[Disk]:
         def __init__(self, name: Any, flags: Any) -> None:
             super().__init__("unix", name, flags)
 
-        def xWrite(self, data: bytes, offset: int) -> None:
+        def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - APSW's name
             disk.touched()
             super().xWrite(data, offset)
 
-        def xSync(self, flags: int) -> None:
+        def xSync(self, flags: int) -> None:  # noqa: N802
             disk.touched()
             super().xSync(flags)
 
@@ -194,7 +212,7 @@ def counted(dies_at: int | None) -> Iterator[Disk]:
         def __init__(self) -> None:
             super().__init__("counting", "unix", makedefault=True)
 
-        def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:
+        def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:  # noqa: N802
             return File(name, flags)
 
     vfs = Vfs()

@@ -117,17 +117,15 @@ def test_all_work_completes_whoever_is_killed_for_long(nursery: Nursery, tmp_pat
 
 
 def test_turns_that_are_said_meanwhile_are_published_too(nursery: Nursery, tmp_path: Path) -> None:
-    """Writers and workers are killed on the same file; a turn that was written down as ended is there, and published."""
+    """Writers and workers are killed on one file; a turn that was written down as ended is there, and published."""
     path, log = tmp_path / "memory.db", tmp_path / "calls"
     nursery.run("tests.crash.laborer:fill", path=str(path), sessions=1, turns=2)
     chance = random.Random(5)
     order = {"path": str(path), "log": str(log), "seconds": 0.002}
     workers = [nursery.spawn("tests.crash.laborer:work", **order) for _ in range(2)]
-    writer, generation = 0, 0
     rounds = int(os.environ.get("OPTCHAT_CRASH_ROUNDS", "3"))
     ended: list[str] = []
-    for _ in range(rounds):
-        generation += 1
+    for generation in range(rounds):
         said = tmp_path / f"said-{generation}"
         writer = nursery.spawn("tests.crash.laborer:seal", path=str(path), key="live", log=str(said))
         for _ in range(2):

@@ -38,7 +38,7 @@ def overtaken(memory: optchat.Memory) -> tuple[Task, Task]:
 
 
 LATE: dict[str, Callable[[optchat.Memory, Task], object]] = {
-    "commits": lambda memory, task: commit(memory, task),
+    "commits": commit,
     "stands in": lambda memory, task: work.commit(memory._scope, [work.stand_in(memory._scope, task)]),
     "fails": lambda memory, task: work.fail(memory._scope, task, "RuntimeError", 5.0),
     "fails for good": lambda memory, task: work.fail(memory._scope, task, "RuntimeError", None),
@@ -48,7 +48,7 @@ LATE: dict[str, Callable[[optchat.Memory, Task], object]] = {
     ),
     "renews": lambda memory, task: work.renew(memory._scope, {task.job.job_pk: task.job.fence}),
     "gives back": lambda memory, task: work.give_back(memory._scope, {task.job.job_pk: task.job.fence}, wait_seconds=5),
-    "begins a call": lambda memory, task: begin(memory, task),
+    "begins a call": begin,
 }
 
 

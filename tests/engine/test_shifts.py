@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import apsw
 import pytest
 
 import optchat
@@ -11,7 +12,7 @@ from optchat.compactor import asking, shift
 from optchat.engine import calls, work
 from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer, ManualClock, temporary_memory
-from tests.engine.helpers import say, words
+from tests.engine.helpers import BUDGET, say, words
 from tests.engine.working import SECONDS, Gate, rows
 
 pytestmark = pytest.mark.usefixtures("fast_files")
@@ -208,3 +209,46 @@ def test_a_late_answer_of_a_call_that_was_left_alone_changes_nothing() -> None:
             memory.settle()
             assert fresh.view(memory.session("s").id).text == before
             assert fresh.verify().ok
+
+
+def test_no_look_of_a_worker_reads_all_jobs() -> None:
+    """A backlog may be of any size, and a worker looks many times a second: only status() counts every job."""
+    ran: dict[str, Any] = {}
+
+    def note(_cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
+        ran.setdefault(sql, bindings)
+        return True
+
+    def watch(db: apsw.Connection) -> None:
+        db.exec_trace = note
+
+    def fail(request: optchat.SummaryRequest) -> BaseException | None:
+        return ConnectionError("down") if request.purpose == "merge" else None
+
+    apsw.connection_hooks.append(watch)
+    try:
+        clock = ManualClock()
+        with temporary_memory(summarizer=DeterministicSummarizer(fail=fail), clock=clock) as memory:
+            session = memory.session("s")
+            for number in range(3):
+                say(session, words(number, 3_000))
+            worker = memory._house.worker
+            assert worker is not None
+            turn = session.turn("and now?")
+            ran.clear()
+            for _ in range(4):
+                worker.work_off(memory._scope, lambda: False)
+                with suppress(optchat.SummariesPending):
+                    turn.context(BUDGET)
+                clock.advance(60)
+            db = apsw.Connection(str(memory.path))
+            plans = {
+                sql: [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + sql, bindings)]
+                for sql, bindings in list(ran.items())
+                if sql.startswith(("SELECT", "UPDATE")) and " job " in sql
+            }
+            db.close()
+    finally:
+        apsw.connection_hooks.remove(watch)
+    assert len(plans) > 10
+    assert not [(sql, plan) for sql, plan in plans.items() if "job_scope" in str(plan)]

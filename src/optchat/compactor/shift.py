@@ -85,13 +85,13 @@ class Shift:
         """There may be something to do."""
         with self._lock:
             loop = self._loop
-            # Where every call that may be is under way, the end of one is what there is to wait for, and it is told. The
+            # Where every call that may be is under way, the end of one is all there is to wait for, and it is told. The
             # jobs are read after that, so that what was added meanwhile is seen.
             if loop is None or self._woken or (self._full and not self._ending):
                 return
             self._woken = True
-            # Not by the portal: it waits until the loop has heard, and an append would wait for whatever the loop is at;
-            # and for ever, where that is the end of the loop, and its end wants the lock that is held here.
+            # Not by the portal: it waits until the loop has heard, so an append waited for whatever the loop is at,
+            # and for ever where that is its end, which wants the lock that is held here.
             with suppress(RuntimeError):  # the loop is over
                 loop.call_soon_threadsafe(self._stir)
 

@@ -21,6 +21,7 @@ from optchat.engine.trees import Tree, restore_frontier, session_tree, shared_tr
 from optchat.store import forest, registry
 from optchat.store.rows import Connection
 
+_STEP = 64
 _SHARED = 0  # among segments, whose keys begin at 1
 
 
@@ -79,14 +80,23 @@ class Views:
         stored = registry.segment_of_tree(self.db, own.tree)
         assert stored is not None, "the segment's own tree"
         view = forest.load_view(self.db, own.tree)
-        wanted = [Span(seq, 1) for seq in range(view.length, stored[1])]
-        sizes = tree.sizes(self.db, wanted) if wanted else {}
+        self._advance(tree, own.tree, segment_pk, view, self._durable_from(tree, view.length, stored[1]))
+
+    def _durable_from(self, tree: Tree, start: int, end: int) -> list[int]:
+        """
+        The bytes of the leaves up to the first that is not durable. Looked for step by step: where summaries are far
+        behind, the gap is near, and each end of a turn would look at all that lies behind it.
+        """
         leaves: list[int] = []
-        for span in wanted:
-            if span not in sizes:
-                break
-            leaves.append(tree.line_bytes(span, sizes[span]))
-        self._advance(tree, own.tree, segment_pk, view, leaves)
+        while start < end:
+            spans = [Span(seq, 1) for seq in range(start, min(start + _STEP, end))]
+            sizes = tree.sizes(self.db, spans)
+            for span in spans:
+                if span not in sizes:
+                    return leaves
+                leaves.append(tree.line_bytes(span, sizes[span]))
+            start += _STEP
+        return leaves
 
     def _advance_shared(self) -> None:
         tree = shared_tree(self.scope)

@@ -7,6 +7,9 @@ Refuses to know: what a job's work is.
 The contract of a claim: a claimed job carries a fence that no other claim of it has had. A result is taken only under
 that fence (``finish`` and ``give_back`` change nothing otherwise). Leases make progress likely; the fence alone makes
 it safe.
+
+The indexes of ready, leased and failed jobs are named in what reads them: left to itself SQLite takes that of all jobs
+of a scope, and each look would grow with the backlog.
 """
 
 from __future__ import annotations
@@ -162,6 +165,7 @@ def remove_job(db: Connection, job_pk: int) -> None:
 # No job is put off for so long: one that is due later was written down before a clock was set back.
 _FAR_US = 600 * 1_000_000
 _DUE = "NOT (due_at > :now AND due_at <= :far)"
+_ONLY_INDEX = f" AND priority = {PRIORITY['index']} AND kind = {INDEX}"
 
 
 def _due_by(now: int) -> dict[str, int]:
@@ -192,7 +196,7 @@ def claim(
         first = "coalesce(troubled_at, 0), " if probing else ""
         rows = all_rows(
             db,
-            f"SELECT job_pk, kind FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE}"
+            f"SELECT job_pk, kind FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 AND {_DUE}"
             f" ORDER BY {first}priority, due_at, job_pk LIMIT :limit",
             _due_by(now) | {"scope": scope_pk, "limit": limit},
         )
@@ -204,7 +208,7 @@ def claim(
     else:
         rows = all_rows(
             db,
-            f"SELECT job_pk FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE} AND kind = {INDEX}"
+            f"SELECT job_pk FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 AND {_DUE}{_ONLY_INDEX}"
             " ORDER BY priority, due_at, job_pk LIMIT :limit",
             _due_by(now) | {"scope": scope_pk, "limit": limit},
         )
@@ -435,11 +439,11 @@ def next_due(db: Connection, scope_pk: int, now: int) -> int | None:
 
 def has_ready(db: Connection, scope_pk: int, now: int, *, only_index: bool = False) -> bool:
     """Whether a claim would find anything: any job, or one of the index."""
-    kind = f" AND kind = {INDEX}" if only_index else ""
+    kind = _ONLY_INDEX if only_index else ""
     return (
         one_row(
             db,
-            f"SELECT 1 FROM job WHERE scope_pk = :scope AND state = 1 AND {_DUE}{kind} LIMIT 1",
+            f"SELECT 1 FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 AND {_DUE}{kind} LIMIT 1",
             _due_by(now) | {"scope": scope_pk},
         )
         is not None
@@ -449,7 +453,12 @@ def has_ready(db: Connection, scope_pk: int, now: int, *, only_index: bool = Fal
 def has_leased(db: Connection, scope_pk: int) -> bool:
     """Whether anybody works a job of the scope."""
     return (
-        one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 2 LIMIT 1", {"scope": scope_pk}) is not None
+        one_row(
+            db,
+            "SELECT 1 FROM job INDEXED BY job_leased WHERE scope_pk = :scope AND state = 2 LIMIT 1",
+            {"scope": scope_pk},
+        )
+        is not None
     )
 
 
@@ -458,7 +467,8 @@ def leased_elsewhere(db: Connection, scope_pk: int, owner_pk: int) -> bool:
     return (
         one_row(
             db,
-            "SELECT 1 FROM job WHERE scope_pk = :scope AND state = 2 AND owner_pk <> :owner LIMIT 1",
+            "SELECT 1 FROM job INDEXED BY job_leased WHERE scope_pk = :scope AND state = 2 AND owner_pk <> :owner"
+            " LIMIT 1",
             {"scope": scope_pk, "owner": owner_pk},
         )
         is not None
@@ -470,7 +480,7 @@ def summaries_leased(db: Connection, scope_pk: int) -> int:
     return int(
         one_value(
             db,
-            f"SELECT count(*) FROM job WHERE scope_pk = :scope AND state = 2 AND kind <> {INDEX}",
+            f"SELECT count(*) FROM job INDEXED BY job_leased WHERE scope_pk = :scope AND state = 2 AND kind <> {INDEX}",
             {"scope": scope_pk},
         )
     )
@@ -485,10 +495,8 @@ def has_failed(db: Connection, scope_pk: int) -> bool:
 
 def has_work(db: Connection, scope_pk: int) -> bool:
     """Whether any job is ready or leased."""
-    return (
-        one_row(db, "SELECT 1 FROM job WHERE scope_pk = :scope AND state IN (1, 2) LIMIT 1", {"scope": scope_pk})
-        is not None
-    )
+    ready = "SELECT 1 FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 LIMIT 1"
+    return one_row(db, ready, {"scope": scope_pk}) is not None or has_leased(db, scope_pk)
 
 
 @frozen
@@ -506,7 +514,8 @@ def failures(db: Connection, scope_pk: int, limit: int = 20) -> list[FailureRow]
         FailureRow(KINDS[row[0]], row[1], row[2], row[3] or "", row[4] or 0)
         for row in all_rows(
             db,
-            "SELECT kind, subject, attempts, last_error, failed_at FROM job WHERE scope_pk = :scope AND state = 3"
+            "SELECT kind, subject, attempts, last_error, failed_at FROM job INDEXED BY job_failed"
+            " WHERE scope_pk = :scope AND state = 3"
             " ORDER BY failed_at DESC LIMIT :limit",
             {"scope": scope_pk, "limit": limit},
         )
@@ -517,8 +526,8 @@ def troubles(db: Connection, scope_pk: int, limit: int = 200) -> list[FailureRow
     """The jobs whose last attempt failed, whether or not they are tried again; those that are not, first."""
     tried = all_rows(
         db,
-        "SELECT kind, subject, attempts, last_error, due_at FROM job WHERE scope_pk = :scope AND state = 1"
-        " AND last_error IS NOT NULL LIMIT :limit",
+        "SELECT kind, subject, attempts, last_error, due_at FROM job INDEXED BY job_ready WHERE scope_pk = :scope"
+        " AND state = 1 AND last_error IS NOT NULL LIMIT :limit",
         {"scope": scope_pk, "limit": limit},
     )
     return failures(db, scope_pk, limit) + [FailureRow(KINDS[row[0]], *row[1:]) for row in tried]
