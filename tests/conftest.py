@@ -1,6 +1,7 @@
 """What all tests share: Hypothesis profiles, and the markers that a folder implies."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ settings.register_profile("everyday", max_examples=100, derandomize=True, **EVER
 settings.register_profile("thorough", max_examples=400, stateful_step_count=80, derandomize=True, **EVERYDAY)
 settings.register_profile("soak", max_examples=5000, stateful_step_count=200, **EVERYDAY)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+# A shell's background jobs ignore interrupts, and so would the tests that press Ctrl-C, and their children: for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FOLDER_MARKERS = {"property": "property", "stateful": "property", "crash": "crash"}
 

@@ -41,10 +41,11 @@ def ready(memory: optchat.Memory) -> optchat.Status:
 
 
 def test_a_time_limit_ends_a_settle_over_calls_that_take_long() -> None:
-    gate = Gate()
-    with temporary_memory(summarizer=gate) as memory:
+    clock = ManualClock()
+    gate = Gate(lambda: clock.advance(60))
+    with temporary_memory(summarizer=gate, clock=clock) as memory:
         say(memory.session("s"), words(1, 3_000))
-        status = memory.settle(timeout_seconds=0.05)  # the call would take for ever
+        status = memory.settle(timeout_seconds=30)  # the call would take for ever
         assert (status.running, status.pending) == (0, 2), "the leaf, and the publication that waits for it"
         assert rows(memory, "SELECT outcome FROM call") == [("cancelled",)]
         gate.open.set()
@@ -187,10 +188,11 @@ def test_the_background_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_late_answer_of_a_call_that_was_left_alone_changes_nothing() -> None:
-    gate = Gate()
-    with temporary_memory(summarizer=gate) as memory:
+    clock = ManualClock()
+    gate = Gate(lambda: clock.advance(60))
+    with temporary_memory(summarizer=gate, clock=clock) as memory:
         say(memory.session("s"), words(1, 3_000))
-        memory.settle(timeout_seconds=0.05)
+        memory.settle(timeout_seconds=30)
         gate.is_asked()
         fresh = open_with(
             memory.path,

@@ -5,6 +5,7 @@ A worker is whoever holds tasks; which process or handle it is in is the test's 
 """
 
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,9 +29,13 @@ class Gate:
     A summarizer whose calls wait until they are let go: as slow as a test wants it, and no clock is asked.
 
     ``asked`` is released with each call that begins; ``open`` lets all of them go.
+
+    Args:
+        meanwhile: what happens when a call has begun.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.meanwhile = meanwhile
         self.open = threading.Event()
         self.asked = threading.Semaphore(0)
         self.requests: list[optchat.SummaryRequest] = []
@@ -39,6 +44,7 @@ class Gate:
 
     def summarize(self, request: optchat.SummaryRequest, /) -> optchat.SummaryReply:
         self.requests.append(request)
+        self.meanwhile()
         self.asked.release()
         assert self.open.wait(SECONDS), "nobody let it go"
         return self.inner.summarize(request)

@@ -192,9 +192,9 @@ class Shift:
             await self._in_store(worker.give_back, scope)
         self._most = scope.policy.workers
         free = self._most - self._calling
-        if free <= 0 or not await self._in_store(can_claim, scope, worker.summarizer.name):
+        claimed = None if free <= 0 else await self._in_store(claim_if_any, worker, scope, free)
+        if claimed is None:
             return False
-        claimed = await self._in_store(worker.claim, scope, free)
         for task in claimed.tasks:
             told = Told(task, worker.summarizer.name)
             self._at_work[task.job.job_pk] = (scope, told)
@@ -318,6 +318,10 @@ def can_claim(scope: Scope, summarizer: str) -> bool:
         named = scopes.scope_summarizer(db, scope.pk)
         only_index = named not in (None, summarizer) or calls.stopped(scope, db, now)
         return queue.has_ready(db, scope.pk, now, only_index=only_index)
+
+
+def claim_if_any(worker: Worker, scope: Scope, free: int) -> work.Claimed | None:
+    return worker.claim(scope, free) if can_claim(scope, worker.summarizer.name) else None
 
 
 def next_look(scope: Scope) -> float:

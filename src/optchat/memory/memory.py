@@ -324,7 +324,7 @@ class Memory(Reader):
             return (
                 queue.has_work(db, self._scope.pk)
                 and (named is None or named == worker.summarizer.name)
-                and (worker.is_rule or calls.paused(db, self._scope.pk, self._scope.now()) is None)
+                and (worker.is_rule or not calls.stopped(self._scope, db, self._scope.now()))
             )
 
     def retry_failed(self) -> int:
