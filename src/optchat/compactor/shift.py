@@ -321,6 +321,7 @@ def can_claim(scope: Scope, summarizer: str) -> bool:
 
 
 def claim_if_any(worker: Worker, scope: Scope, free: int) -> work.Claimed | None:
+    """Claim, if a claim would find anything: in one go, for each hop to another thread costs more than the look."""
     return worker.claim(scope, free) if can_claim(scope, worker.summarizer.name) else None
 
 
