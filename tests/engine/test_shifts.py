@@ -90,6 +90,20 @@ def test_a_call_that_could_not_be_written_down_is_made_later(monkeypatch: pytest
         assert rows(memory, "SELECT count(*) FROM job") == [(0,)]
 
 
+def test_a_lease_that_could_not_be_given_back_is_given_back_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """The store is busy when a call is to begin, and again when its job is to be let go: nothing waits for the lease."""
+    gate = Gate()
+    gate.open.set()
+    with in_background(tmp_path / "memory.db", gate) as memory:
+        monkeypatch.setattr(calls, "begin", once(calls.begin, optchat.StoreBusy("held elsewhere")))
+        monkeypatch.setattr(work, "give_back", once(work.give_back, optchat.StoreBusy("held elsewhere")))
+        say(memory.session("s"), words(1, 3_000))
+        ready(memory)
+        assert len(gate.requests) == 1
+
+
 def test_a_claim_that_breaks_off_leaves_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_memory(summarizer=DeterministicSummarizer()) as memory:
         for number in range(3):

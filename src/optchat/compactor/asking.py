@@ -78,12 +78,16 @@ Answer = Accepted | Failed | Stopped | Trouble
 
 @define
 class Told:
-    """What became of a task: its answer, who gave it, and the calls whose end is not written down yet."""
+    """
+    What became of a task: its answer, who gave it, and the calls whose end is not written down yet; ``settled``: all of
+    it is in the store.
+    """
 
     task: Task
     summarizer: str
     answer: Answer | None = None
     finished: list[Finished] = field(factory=list[Finished])
+    settled: bool = False
 
 
 class _StopError(Exception):

@@ -232,7 +232,7 @@ class Shift:
         for pk, together in by_scope.items():
             await self._guarded(known[pk], self._in_store, settle_or_fail, known[pk], together)
             for each in together:
-                if not each.finished and each.answer is not None:
+                if each.settled:
                     self._at_work.pop(each.task.job.job_pk, None)
                 else:  # the store was not to be had: what was paid for is kept, and so is its lease
                     self._told.append((known[pk], each))
@@ -366,6 +366,7 @@ def settle(scope: Scope, told: Iterable[Told]) -> bool:
             _LOG.warning("the queue pauses: %s trouble, %s", answer.kind, answer.message)
             if calls.met_trouble(scope, task.job, answer, each.finished, _chance()):
                 each.finished.clear()
+                each.settled = True
                 continue
             results += failed(scope, task, Failed(answer.message, final=False))
         elif isinstance(answer, Failed):
@@ -382,6 +383,7 @@ def settle(scope: Scope, told: Iterable[Told]) -> bool:
         work.commit(scope, results, ended)
     for each in done:
         each.finished.clear()
+        each.settled = True
     return bool(done)
 
 
