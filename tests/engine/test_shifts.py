@@ -93,7 +93,7 @@ def test_a_call_that_could_not_be_written_down_is_made_later(monkeypatch: pytest
 def test_a_lease_that_could_not_be_given_back_is_given_back_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """The store is busy when a call is to begin, and again when its job is to be let go: nothing waits for the lease."""
+    """The store is busy when a call is to begin, and again when its job is to be let go: no lease waits for it."""
     gate = Gate()
     gate.open.set()
     with in_background(tmp_path / "memory.db", gate) as memory:
