@@ -222,6 +222,8 @@ def _view_problem(check: _Check, db: Connection, segment: int | None) -> str | N
     elif view.length > _ended(db, tree):
         return "the view covers more than the ended turns"
     total = sum(tree.line_bytes(span, size) for span, size in sizes.items())
+    if view.bytes is not None and view.bytes != total:
+        return "the view's lines do not add up to its size"
     if total > check.scope.row.view_high_bytes and not view.shrinking:
         return "the view is over its bound and not shrinking"
     return None
