@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionMessage, ParsedChatCompletionMessage
 
-from optchat.adapters.openai import HIGH_DETAIL_TOKENS, LOW_DETAIL_TOKENS, OpenAIChat
+from optchat.adapters.openai import OpenAIChat
+from optchat.adapters.openai.costs import HIGH_DETAIL_TOKENS, LOW_DETAIL_TOKENS
 from optchat.core.errors import BadArgument, ToolProtocolError
 from optchat.core.messages import BlobPart, HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.ports import MemoryBlock
@@ -200,7 +201,7 @@ def test_decode(native: dict[str, Any], neutral: tuple[HostMessage, ...]) -> Non
         ({"role": "user", "content": [{"type": "video", "video": {}}]}, "unknown content part 'video'"),
         ({"role": "tool", "content": "x"}, "tool_call_id is text"),
         ({"role": "assistant", "tool_calls": [{"id": "a", "type": "function"}]}, "function is a dict"),
-        ("hi", "OpenAIChat.reply"),
+        ("hi", r"reply\(\) first"),
     ],
 )
 def test_decode_refuses_what_it_cannot_keep(native: object, said: str) -> None:

@@ -98,7 +98,11 @@ class MemoryBlock:
 
 @frozen(kw_only=True)
 class HostInfo:
-    """What a host is, the versions that were tested, and which of its lifecycle operations can be seen."""
+    """
+    What a host is, the versions that were tested, and which of its lifecycle operations can be seen.
+
+    ``words_between``: the wire takes the assistant's words between a call and its result, as OpenAI's responses do.
+    """
 
     name: str
     distribution: str | None = None
@@ -109,6 +113,7 @@ class HostInfo:
     delete: Support = "absent"
     compaction: Support = "absent"
     pause: Support = "absent"
+    words_between: bool = False
 
 
 class HostAdapter(Protocol[M]):

@@ -38,10 +38,11 @@ from optchat.engine import answering, dispatch, ingest, turns
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
 from optchat.engine.neutral import NeutralAdapter
-from optchat.engine.rendering import Rendered, assemble
+from optchat.engine.rendering import assemble
 from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
 from optchat.memory.reader import Reader
+from optchat.memory.waiting import Steps, wait_out
 from optchat.store import scopes, turns as stored
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
@@ -107,6 +108,7 @@ class Turn(Reader, Generic[M]):
         self._rendered: dispatch.Held[M] | None = None
         self._outcome: Outcome | None = row.outcome
         self._suspended = row.state == "suspended"
+        self._is_new = False  # made by this handle, and not found: whoever drops it may end it
         self.id: str = row.turn_id
         self.tools: Tools = Tools()
         with scope.store.read() as db:
@@ -191,6 +193,12 @@ class Turn(Reader, Generic[M]):
             TurnEnded: the turn has its outcome.
             BadArgument: no such readiness.
         """
+        return wait_out(self._house, self._contexts(budget, active, readiness, wait_seconds))
+
+    def _contexts(
+        self, budget: Budget, active: Sequence[M] | None, readiness: Readiness | None, wait_seconds: float | None
+    ) -> Steps[Context[M]]:
+        """:meth:`context` in steps."""
         if readiness is not None and readiness not in get_args(Readiness):
             raise BadArgument(f"readiness is 'strict' or 'partial', not {readiness!r}; None is the policy's")
         tokenizer = budget.tokenizer or self._house.tokenizer
@@ -213,7 +221,8 @@ class Turn(Reader, Generic[M]):
                 if waited >= most or not self._may_land(pending, most - waited):
                     pending.waited_seconds = waited
                     raise
-                if self._house.closing.wait(_POLL_SECONDS):
+                yield _POLL_SECONDS
+                if self._house.closing.is_set():
                     raise
         with self._lock:
             before, self._rendered = self._rendered, held
@@ -226,7 +235,7 @@ class Turn(Reader, Generic[M]):
             tokenizer,
             waited_seconds=self._house.clock.monotonic() - started,
             active_source=source,
-            repeated_bytes=_repeated(before, held.rendered),
+            repeated_bytes=dispatch.repeated_bytes(before, held.rendered),
         )
 
     def _may_land(self, pending: MemoryNotReady, seconds: float) -> bool:
@@ -254,7 +263,10 @@ class Turn(Reader, Generic[M]):
         if active is None:
             return self._held(last_record)
         natives = list(active)
-        check_pairs([message for native in natives for message in self._adapter.decode(native)], as_sent=True)
+        check_pairs(
+            [message for native in natives for message in self._adapter.decode(native)],
+            as_sent=not self._adapter.info.words_between,
+        )
         return natives, "passed"
 
     def _held(self, last_record: int | None) -> tuple[list[M], Literal["held", "rebuilt"]]:
@@ -448,6 +460,7 @@ class Turn(Reader, Generic[M]):
 
     def hold_request(self, request: Taken[M]) -> None:
         """The request as the host has it: for the session that made the turn."""
+        self._is_new = True
         if request.natives:
             self._natives[0] = request.natives
 
@@ -529,15 +542,3 @@ class Turn(Reader, Generic[M]):
             # next turn, ends it.
             if e is not None:
                 e.add_note(f"optchat could not end the turn: {ending}")
-
-
-def _repeated(before: dispatch.Held[M] | None, now: Rendered[M]) -> int:
-    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
-    if before is None:
-        return 0
-    total = 0
-    for old, new, size in zip(before.rendered.blocks, now.blocks, now.sizes, strict=False):
-        if old.text != new.text:
-            break
-        total += size
-    return total

@@ -13,22 +13,33 @@ this version does not know) stays in the native message and is never decoded.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
-from urllib.parse import unquote_to_bytes
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from optchat.adapters.natives import (
+    AUDIO_BYTES_PER_TOKEN,
+    base64_bytes,
+    base64_text,
+    blob_of_base64,
+    blob_of_url,
+    count_value,
+    file_name,
+    is_image,
+    label,
+    listed,
+    mapping,
+    sendable,
+    string,
+    text_of_report,
+)
+from optchat.adapters.openai.costs import CALL_TOKENS, MESSAGE_TOKENS, file_tokens, image_tokens
 from optchat.core.active import order_for_dispatch
 from optchat.core.errors import BadArgument, ConfigError
 from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.pairing import check_pairs
 from optchat.core.ports import HostInfo, MemoryBlock, Tokenizer, WireAdapter
-from optchat.core.records import readable_bytes
-from optchat.core.render import encodable
 from optchat.core.tools import Tools
 
 if TYPE_CHECKING:
@@ -38,14 +49,6 @@ if TYPE_CHECKING:
         ChatCompletionMessageParam,
         ChatCompletionToolUnionParam,
     )
-
-MESSAGE_TOKENS: Final = 4  # the marks around a message and its role; 3 and 1 by the provider's cookbook
-CALL_TOKENS: Final = 8
-LOW_DETAIL_TOKENS: Final = 85
-HIGH_DETAIL_TOKENS: Final = 1_445  # 85 and 170 for each tile of 512 pixels: the most that fit 768 by 2,048
-ORIGINAL_DETAIL_TOKENS: Final = 10_000
-AUDIO_BYTES_PER_TOKEN: Final = 400  # ten tokens a second; the thinnest usual stream has 4,000 bytes a second
-FILE_BYTES_PER_TOKEN: Final = 4
 
 _FILE_ID: Final = "openai-file:"
 _AUDIO_ID: Final = "openai-audio:"
@@ -74,7 +77,7 @@ class OpenAIChat(WireAdapter["ChatCompletionMessageParam"]):
         Raises:
             BadArgument: an unknown role or kind of content, or a field that is missing.
         """
-        native = _mapping(message, "a chat message")
+        native = mapping(message, "a chat message")
         role = native.get("role")
         match role:
             case "system" | "developer":
@@ -84,9 +87,9 @@ class OpenAIChat(WireAdapter["ChatCompletionMessageParam"]):
             case "assistant":
                 return (HostMessage("assistant", tuple(_assistant_parts(native))),)
             case "tool":
-                return (_result(_string(native, "tool_call_id"), native.get("content")),)
+                return (_result(string(native, "tool_call_id"), native.get("content")),)
             case "function":
-                return (_result(_LEGACY_CALL + _string(native, "name"), native.get("content")),)
+                return (_result(_LEGACY_CALL + string(native, "name"), native.get("content")),)
             case _:
                 raise BadArgument(
                     f"unknown role {role!r}; a chat message is of system, developer, user, assistant or tool"
@@ -98,7 +101,7 @@ class OpenAIChat(WireAdapter["ChatCompletionMessageParam"]):
 
     def count(self, message: ChatCompletionMessageParam, tokenizer: Tokenizer, /) -> int:
         """The tokens of a chat message, fields that only the provider knows included."""
-        native = _mapping(message, "a chat message")
+        native = mapping(message, "a chat message")
         total = MESSAGE_TOKENS
         for key, value in native.items():
             match key:
@@ -107,10 +110,10 @@ class OpenAIChat(WireAdapter["ChatCompletionMessageParam"]):
                 case "content":
                     total += _count_content(value, tokenizer)
                 case "tool_calls":
-                    for call in _list(value):
+                    for call in listed(value):
                         total += CALL_TOKENS + _count_call(call, tokenizer)
                 case _:
-                    total += _count_value(value, tokenizer)
+                    total += count_value(value, tokenizer)
         return total
 
     def rebuild(self, messages: Sequence[HostMessage], /) -> Sequence[ChatCompletionMessageParam]:
@@ -133,7 +136,7 @@ class OpenAIChat(WireAdapter["ChatCompletionMessageParam"]):
                     for part in message.parts:
                         if isinstance(part, ToolResultPart):
                             native.append(_native_result(part))
-                            shown.extend(item for item in part.content if _is_image(item))
+                            shown.extend(item for item in part.content if is_image(item))
                 case "assistant":
                     if native and native[-1]["role"] == "assistant":
                         _join(native[-1], _native_assistant(message))
@@ -204,66 +207,27 @@ _TOOL_IMAGES: Final = {"type": "text", "text": "[images of the tool results abov
 # -- from chat messages --------------------------------------------------------------------------------------------
 
 
-def _mapping(value: object, what: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise BadArgument(
-            f"{what} is a dict, not {type(value).__name__}; pass a response through OpenAIChat.reply first"
-        )
-    return cast("Mapping[str, object]", value)
-
-
-def _list(value: object) -> list[object]:
-    """A field that the format allows to be any iterable, or absent."""
-    return list(cast("Iterable[object]", value)) if value else []
-
-
-def _string(native: Mapping[str, object], key: str) -> str:
-    value = native.get(key)
-    if not isinstance(value, str):
-        raise BadArgument(f"a chat message's {key} is text, not {type(value).__name__}; set it")
-    return value
-
-
 def _content(content: object) -> Iterable[TextPart | BlobPart]:
     if content is None:
         return
     if isinstance(content, str):
         yield TextPart(content)
         return
-    for item in _list(content):
-        part = _mapping(item, "a content part")
+    for item in listed(content):
+        part = mapping(item, "a content part")
         kind = part.get("type")
         match kind:
             case "text" | "refusal":
-                yield TextPart(_string(part, str(kind)))
+                yield TextPart(string(part, str(kind)))
             case "image_url":
-                yield _blob_of_url(_string(_mapping(part.get("image_url"), "image_url"), "url"))
+                yield blob_of_url(string(mapping(part.get("image_url"), "image_url"), "url"))
             case "input_audio":
-                audio = _mapping(part.get("input_audio"), "input_audio")
-                yield _blob_of_base64(f"audio/{_string(audio, 'format')}", _string(audio, "data"))
+                audio = mapping(part.get("input_audio"), "input_audio")
+                yield blob_of_base64(f"audio/{string(audio, 'format')}", string(audio, "data"))
             case "file":
-                yield _blob_of_file(_mapping(part.get("file"), "file"))
+                yield _blob_of_file(mapping(part.get("file"), "file"))
             case _:
                 raise BadArgument(f"unknown content part {kind!r}; send text, image_url, input_audio or file")
-
-
-def _blob_of_url(url: str) -> BlobPart:
-    if url.startswith("data:"):
-        head, comma, data = url[5:].partition(",")
-        media_type = head.partition(";")[0] or "text/plain"
-        if comma and head.endswith(";base64"):
-            return _blob_of_base64(media_type, data)
-        if comma:
-            return BlobPart(media_type, data=unquote_to_bytes(data))
-    guessed, _ = mimetypes.guess_type(url.partition("?")[0])
-    return BlobPart(guessed or "image/*", uri=url)
-
-
-def _blob_of_base64(media_type: str, data: str) -> BlobPart:
-    try:
-        return BlobPart(media_type, data=base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError):  # kept as it is: the provider may be more lenient, and memory loses nothing
-        return BlobPart(media_type, uri=f"data:{media_type};base64,{data}")
 
 
 def _blob_of_file(file: Mapping[str, object]) -> BlobPart:
@@ -271,23 +235,23 @@ def _blob_of_file(file: Mapping[str, object]) -> BlobPart:
     guessed = mimetypes.guess_type(name)[0] if isinstance(name, str) else None
     media_type = guessed or "application/octet-stream"
     if isinstance(file.get("file_id"), str):
-        return BlobPart(media_type, uri=_FILE_ID + _string(file, "file_id"))
-    data = _string(file, "file_data")
-    return _blob_of_url(data) if data.startswith("data:") else _blob_of_base64(media_type, data)
+        return BlobPart(media_type, uri=_FILE_ID + string(file, "file_id"))
+    data = string(file, "file_data")
+    return blob_of_url(data) if data.startswith("data:") else blob_of_base64(media_type, data)
 
 
 def _assistant_parts(native: Mapping[str, object]) -> Iterable[Part]:
     said: list[Part] = list(_content(native.get("content")))
     if isinstance(native.get("refusal"), str):
-        said.append(TextPart(_string(native, "refusal")))
+        said.append(TextPart(string(native, "refusal")))
     audio = native.get("audio")
     if audio is not None:
-        said.append(BlobPart("audio/*", uri=_AUDIO_ID + _string(_mapping(audio, "audio"), "id")))
-    calls: list[Part] = [_call(_mapping(call, "a tool call")) for call in _list(native.get("tool_calls"))]
+        said.append(BlobPart("audio/*", uri=_AUDIO_ID + string(mapping(audio, "audio"), "id")))
+    calls: list[Part] = [_call(mapping(call, "a tool call")) for call in listed(native.get("tool_calls"))]
     if native.get("function_call") is not None:
-        legacy = _mapping(native["function_call"], "function_call")
-        name = _string(legacy, "name")
-        calls.append(ToolCallPart(_LEGACY_CALL + name, name, _string(legacy, "arguments")))
+        legacy = mapping(native["function_call"], "function_call")
+        name = string(legacy, "name")
+        calls.append(ToolCallPart(_LEGACY_CALL + name, name, string(legacy, "arguments")))
     if not said and not calls:  # an empty answer is an answer
         said.append(TextPart(""))
     if calls:  # and empty text beside calls is none
@@ -297,10 +261,10 @@ def _assistant_parts(native: Mapping[str, object]) -> Iterable[Part]:
 
 def _call(call: Mapping[str, object]) -> ToolCallPart:
     if call.get("type") == "custom":
-        custom = _mapping(call.get("custom"), "custom")
-        return ToolCallPart(_string(call, "id"), _string(custom, "name"), _string(custom, "input"))
-    function = _mapping(call.get("function"), "function")
-    return ToolCallPart(_string(call, "id"), _string(function, "name"), _string(function, "arguments"))
+        custom = mapping(call.get("custom"), "custom")
+        return ToolCallPart(string(call, "id"), string(custom, "name"), string(custom, "input"))
+    function = mapping(call.get("function"), "function")
+    return ToolCallPart(string(call, "id"), string(function, "name"), string(function, "arguments"))
 
 
 def _result(call_id: str, content: object) -> HostMessage:
@@ -311,59 +275,39 @@ def _result(call_id: str, content: object) -> HostMessage:
 # -- cost ----------------------------------------------------------------------------------------------------------
 
 
-def _count_value(value: object, tokenizer: Tokenizer) -> int:
-    if value is None:
-        return 0
-    return tokenizer.count(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
-
-
 def _count_call(call: object, tokenizer: Tokenizer) -> int:
-    native = _mapping(call, "a tool call")
-    total = _count_value(native.get("id"), tokenizer)
+    native = mapping(call, "a tool call")
+    total = count_value(native.get("id"), tokenizer)
     for key, value in native.items():
         if key in ("function", "custom"):
-            total += sum(_count_value(text, tokenizer) for text in _mapping(value, key).values())
+            total += sum(count_value(text, tokenizer) for text in mapping(value, key).values())
         elif key not in ("id", "type"):
-            total += _count_value(value, tokenizer)
+            total += count_value(value, tokenizer)
     return total
 
 
 def _count_content(content: object, tokenizer: Tokenizer) -> int:
     if content is None or isinstance(content, str):
-        return _count_value(content, tokenizer)
+        return count_value(content, tokenizer)
     total = 0
-    for item in _list(content):
-        part = _mapping(item, "a content part")
+    for item in listed(content):
+        part = mapping(item, "a content part")
         match part.get("type"):
             case "text" | "refusal":
-                total += tokenizer.count(_string(part, str(part["type"])))
+                total += tokenizer.count(string(part, str(part["type"])))
             case "image_url":
-                detail = _mapping(part.get("image_url"), "image_url").get("detail")
-                total += {"low": LOW_DETAIL_TOKENS, "original": ORIGINAL_DETAIL_TOKENS}.get(
-                    str(detail), HIGH_DETAIL_TOKENS
-                )
+                total += image_tokens(mapping(part.get("image_url"), "image_url").get("detail"))
             case "input_audio":
-                audio = _string(_mapping(part.get("input_audio"), "input_audio"), "data")
-                total += len(audio) * 3 // 4 // AUDIO_BYTES_PER_TOKEN + 1
+                data = mapping(part.get("input_audio"), "input_audio").get("data")
+                total += base64_bytes(data) // AUDIO_BYTES_PER_TOKEN + 1
             case "file":
-                data = _mapping(part.get("file"), "file").get("file_data")
-                size = len(data) * 3 // 4 if isinstance(data, str) else 0
-                total += max(HIGH_DETAIL_TOKENS, size // FILE_BYTES_PER_TOKEN)
+                total += file_tokens(mapping(part.get("file"), "file").get("file_data"))
             case _:
-                total += _count_value(part, tokenizer)
+                total += count_value(part, tokenizer)
     return total
 
 
 # -- to chat messages ----------------------------------------------------------------------------------------------
-
-
-def _sendable(text: str) -> str:
-    """Lone surrogates are stored exactly, but no request can carry them."""
-    return encodable(text)
-
-
-def _is_image(item: TextPart | BlobPart) -> TypeGuard[BlobPart]:
-    return isinstance(item, BlobPart) and item.media_type.startswith("image/")
 
 
 def _native_user(message: HostMessage) -> dict[str, Any]:
@@ -371,10 +315,9 @@ def _native_user(message: HostMessage) -> dict[str, Any]:
     for part in message.parts:
         match part:
             case TextPart(text):
-                parts.append({"type": "text", "text": _sendable(text)})
-            case ReportPart(name, text, complete):
-                label = f"[report of {name}{'' if complete else ', incomplete'}]"
-                parts.append({"type": "text", "text": _sendable(f"{label} {text}")})
+                parts.append({"type": "text", "text": sendable(text)})
+            case ReportPart():
+                parts.append({"type": "text", "text": text_of_report(part)})
             case BlobPart():
                 parts.append(_native_blob(part))
             case _:  # no other part can stand in a user message
@@ -387,22 +330,16 @@ def _native_blob(blob: BlobPart) -> dict[str, Any]:
     if blob.uri is not None:
         if blob.uri.startswith(_FILE_ID):
             return {"type": "file", "file": {"file_id": blob.uri.removeprefix(_FILE_ID)}}
-        if _is_image(blob):
+        if is_image(blob):
             return {"type": "image_url", "image_url": {"url": blob.uri}}
-        return {"type": "text", "text": _label(blob)}
-    data = base64.b64encode(blob.data or b"").decode()
+        return {"type": "text", "text": label(blob)}
+    data = base64_text(blob)
     kind, _, subtype = blob.media_type.partition("/")
     if kind == "image":
         return {"type": "image_url", "image_url": {"url": f"data:{blob.media_type};base64,{data}"}}
     if kind == "audio" and subtype in ("wav", "mp3"):
         return {"type": "input_audio", "input_audio": {"data": data, "format": subtype}}
-    name = "file" + (mimetypes.guess_extension(blob.media_type) or "")
-    return {"type": "file", "file": {"filename": name, "file_data": f"data:{blob.media_type};base64,{data}"}}
-
-
-def _label(blob: BlobPart) -> str:
-    size = f"at {blob.uri[:200]}" if blob.uri is not None else readable_bytes(len(blob.data or b""))
-    return f"[{blob.media_type} {size}]"
+    return {"type": "file", "file": {"filename": file_name(blob), "file_data": f"data:{blob.media_type};base64,{data}"}}
 
 
 def _native_assistant(message: HostMessage) -> dict[str, Any]:
@@ -412,15 +349,15 @@ def _native_assistant(message: HostMessage) -> dict[str, Any]:
     for part in message.parts:
         match part:
             case TextPart(text):
-                texts.append(_sendable(text))
+                texts.append(sendable(text))
             case ToolCallPart(call_id, name, arguments):
-                function = {"name": name, "arguments": _sendable(arguments)}
+                function = {"name": name, "arguments": sendable(arguments)}
                 calls.append({"id": call_id, "type": "function", "function": function})
             case BlobPart():
                 if part.uri is not None and part.uri.startswith(_AUDIO_ID):
                     native["audio"] = {"id": part.uri.removeprefix(_AUDIO_ID)}
                 else:
-                    texts.append(_label(part))
+                    texts.append(label(part))
             case _:
                 continue
     if texts or not calls:
@@ -442,6 +379,6 @@ def _join(earlier: dict[str, Any], later: dict[str, Any]) -> None:
 
 
 def _native_result(part: ToolResultPart) -> dict[str, Any]:
-    texts = [item.text if isinstance(item, TextPart) else _label(item) for item in part.content]
-    text = _sendable("\n".join(texts))
+    texts = [item.text if isinstance(item, TextPart) else label(item) for item in part.content]
+    text = sendable("\n".join(texts))
     return {"role": "tool", "tool_call_id": part.call_id, "content": f"error: {text}" if part.is_error else text}
