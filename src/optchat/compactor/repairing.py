@@ -7,13 +7,14 @@ Refuses to know: which nodes those are (``engine.remaking``).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal
 
 from optchat.compactor.asking import Asker, Failed, Told
 from optchat.core.errors import JobError, SummaryRejected
@@ -45,16 +46,16 @@ class RepairRun:
         self.revisions = 0
         self._scope, self._plan = scope, plan
         self._summarizer, self._fallback = summarizer, fallback
-        self._portal: BlockingPortal | None = None
-        self._cancel: anyio.CancelScope | None = None
+        self._break_off: Callable[[], object] | None = None
 
     def wake(self) -> None:
         """Nothing that lands elsewhere matters to a repair."""
 
     def end(self) -> None:
         """Break off what is being asked; nothing was changed."""
-        if self._portal is not None and self._cancel is not None:
-            self._portal.start_task_soon(self._cancel.cancel)
+        if self._break_off is not None:
+            with suppress(RuntimeError):  # the loop is over
+                self._break_off()
 
     async def run(self) -> None:
         """
@@ -63,18 +64,14 @@ class RepairRun:
         Raises:
             SummaryRejected, JobError: a text was not to be had; nothing was changed.
         """
-        failed: Exception | None = None
-        async with BlockingPortal() as portal:
-            asker = Asker(self._summarizer, self._fallback, _beside)
-            with anyio.CancelScope() as self._cancel:
-                self._portal = portal
-                try:
-                    await self._ask_all(asker)
-                except Exception as error:  # noqa: BLE001 - raised below: a portal's end would wrap it in a group
-                    failed = error
+        asker = Asker(self._summarizer, self._fallback, _beside)
+        try:
+            with anyio.CancelScope() as scope:
+                loop = asyncio.get_running_loop()
+                self._break_off = lambda: loop.call_soon_threadsafe(scope.cancel)
+                await self._ask_all(asker)
+        finally:
             await asker.let_go()
-        if failed is not None:
-            raise failed
 
     async def _ask_all(self, asker: Asker) -> None:
         while (task := await _beside(self._plan.next)) is not None:

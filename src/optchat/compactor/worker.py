@@ -145,9 +145,12 @@ class Worker:
         else:
             self.in_a_shift(Shift(self, lambda: [scope], until))
 
-    def repair(self, scope: Scope, ref: str) -> int:
+    def repair(self, scope: Scope, ref: str, stopped: Callable[[], bool]) -> int:
         """
         Summarise a node anew and all that was made of it, in one transaction; how many revisions were made.
+
+        Args:
+            stopped: whether whoever waits has gone; then calls are broken off, and nothing is changed.
 
         Raises:
             as :meth:`optchat.Memory.repair`.
@@ -162,10 +165,10 @@ class Worker:
         if self.is_rule:
             return repair_by_rule(scope, plan, self._rule_text)
         run = RepairRun(scope, plan, self.summarizer, self.fallback)
-        self.in_a_shift(run)
+        self.in_a_shift(run, stopped)
         return run.revisions
 
-    def in_a_shift(self, shift: Shift | RepairRun) -> None:
+    def in_a_shift(self, shift: Shift | RepairRun, stopped: Callable[[], bool] | None = None) -> None:
         """
         Run a shift in a thread of its own and wait for its end: the caller's thread may have a loop that is not ours.
 
@@ -186,7 +189,8 @@ class Worker:
         threading.Thread(target=run, name="optchat-settle", daemon=True).start()
         try:
             while not over.wait(_JOIN_SECONDS):
-                pass
+                if stopped is not None and stopped():
+                    shift.end()
         except BaseException:
             shift.end()
             over.wait(_CLOSE_SECONDS)

@@ -135,6 +135,18 @@ def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
     return held.rendered.tokens <= available and not (held.rendered.missing and readiness == "strict")
 
 
+def repeated_bytes(before: Held[M] | None, now: Rendered[M]) -> int:
+    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
+    if before is None:
+        return 0
+    total = 0
+    for old, new, size in zip(before.rendered.blocks, now.blocks, now.sizes, strict=False):
+        if old.text != new.text:
+            break
+        total += size
+    return total
+
+
 def raise_invalid() -> NoReturn:
     """Something was removed since the turn pinned its snapshot."""
     raise SnapshotInvalid("something was removed since this turn began; end it and begin a new one")

@@ -30,6 +30,7 @@ from optchat.engine.tokenizers import count_things
 from optchat.memory.house import NAME_CHARACTERS, House, find_scope
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
+from optchat.memory.waiting import Steps, Stopped, never, wait_out
 from optchat.store import queue, registry, scopes
 from optchat.store.rows import Connection
 
@@ -302,17 +303,23 @@ class Memory(Reader):
         Returns:
             The status then: ``pending``, ``running`` and ``failures`` say what is left, and why.
         """
+        return wait_out(self._house, self._settling(timeout_seconds, never))
+
+    def _settling(self, timeout_seconds: float | None, stopped: Stopped) -> Steps[Status]:
+        """:meth:`settle` in steps; a step that works jobs ends soon after whoever waits has gone."""
         self._house.writable()
         started = self._house.clock.monotonic()
 
         def over() -> bool:
-            return timeout_seconds is not None and self._house.clock.monotonic() - started >= timeout_seconds
+            late = timeout_seconds is not None and self._house.clock.monotonic() - started >= timeout_seconds
+            return late or stopped()
 
         worker = self._house.worker
         if worker is not None and worker.running:
             worker.wake()
             while not over() and worker.running and self._can_run(worker):
-                if self._house.closing.wait(_POLL_SECONDS):
+                yield _POLL_SECONDS
+                if self._house.closing.is_set():
                     break
         elif worker is not None:
             worker.work_off(self._scope, over)
@@ -356,9 +363,13 @@ class Memory(Reader):
             SummaryRejected: no summary was to be had; nothing was changed.
             JobError: the provider is in trouble, summaries are paused, or the inputs changed; nothing was changed.
         """
+        return self._repair(ref, never)
+
+    def _repair(self, ref: str, stopped: Stopped) -> int:
+        """:meth:`repair`; where whoever waits has gone, it is broken off, and nothing was changed."""
         self._house.writable()
         assert self._house.worker is not None, "a writable memory has one"
-        return self._house.worker.repair(self._scope, ref)
+        return self._house.worker.repair(self._scope, ref, stopped)
 
     def status(self) -> Status:
         """The scope's state, in figures; never content."""
