@@ -43,7 +43,7 @@ class RecordedRequest:
     @property
     def system(self) -> str:
         """The text of the system part, however the format carries it."""
-        return _text(self.body.get("system")) or "\n".join(
+        return _text(self.body.get("system") or self.body.get("instructions")) or "\n".join(
             text for role, text in self._said() if role in {"system", "developer"}
         )
 
@@ -58,8 +58,8 @@ class RecordedRequest:
         return "\n".join((self.system, *(text for _role, text in self.messages)))
 
     def _said(self) -> list[tuple[str, str]]:
-        messages: object = self.body.get("messages")
-        found: list[tuple[str, str]] = []
+        messages: object = self.body.get("messages", self.body.get("input"))
+        found: list[tuple[str, str]] = [("user", messages)] if isinstance(messages, str) else []
         for each in cast("list[object]", messages) if isinstance(messages, list) else []:
             if isinstance(each, dict):
                 message = cast("dict[str, object]", each)

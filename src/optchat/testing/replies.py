@@ -4,12 +4,14 @@ What a fake provider can be told to do: the words of a script, for each of them 
 Decides: which replies there are. Refuses to know: how a provider words them, and how they go out.
 
 A plain answer, or one that breaks a rule (``overshoot``, ``prose``, ``empty``, ``refuse``, ``cut_off``, ``tool_call``,
-``broken_utf8``); an error of the provider's (``rate_limit``, ``server_error``, ``unauthorized``, ``out_of_credit``,
-``fail``); silence (``stall``); a connection that ends (``drop``); an answer of somebody else (``web_page``).
+``tool_calls``, ``broken_utf8``); an error of the provider's (``rate_limit``, ``server_error``, ``unauthorized``,
+``out_of_credit``, ``fail``); silence (``stall``); a connection that ends (``drop``); an answer of somebody else
+(``web_page``).
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
@@ -35,6 +37,7 @@ __all__ = [
     "server_error",
     "stall",
     "tool_call",
+    "tool_calls",
     "unauthorized",
     "web_page",
 ]
@@ -71,6 +74,15 @@ class Say:
     broken: bool = False  # bytes that are no UTF-8 follow the text
     tool: str = ""
     arguments: Mapping[str, Any] = field(factory=dict[str, Any])
+    calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # several at once: name and arguments of each
+    thinking: str = ""  # what the model thought first, where the format has a place for it
+
+    def made_calls(self, number: int) -> list[tuple[str, str, str]]:
+        """Id, name and arguments of each call in the answer to that request; an id is unique in its server."""
+        if self.ending != "tool":
+            return []
+        calls = self.calls or ((self.tool, self.arguments),)
+        return [(f"call_{number}_{n}", name, json.dumps(dict(given))) for n, (name, given) in enumerate(calls)]
 
 
 @frozen
@@ -111,9 +123,15 @@ class Page:
 Reply: TypeAlias = Say | Fail | Stall | Drop | Page
 
 
-def answer(text: str | Callable[[RecordedRequest], str] | None = None, *, usage: Usage | None = None) -> Say:
-    """The model says this, or what a function makes of the request; None is a short line made from the request."""
-    return Say(text, usage=usage)
+def answer(
+    text: str | Callable[[RecordedRequest], str] | None = None, *, usage: Usage | None = None, thinking: str = ""
+) -> Say:
+    """
+    The model says this, or what a function makes of the request; None is a short line made from the request.
+
+    ``thinking``: what it thought before, as reasoning of the provider's kind.
+    """
+    return Say(text, usage=usage, thinking=thinking)
 
 
 def overshoot(size_bytes: int = 2_000, *, usage: Usage | None = None) -> Say:
@@ -150,6 +168,13 @@ def cut_off(text: str = "the beginning of a line that was", *, usage: Usage | No
 def tool_call(name: str = "search", arguments: Mapping[str, Any] | None = None, *, usage: Usage | None = None) -> Say:
     """The model calls a tool, whether it was offered one or not."""
     return Say("", ending="tool", tool=name, arguments=arguments or {}, usage=usage)
+
+
+def tool_calls(
+    *calls: tuple[str, Mapping[str, Any]], text: str = "", usage: Usage | None = None, thinking: str = ""
+) -> Say:
+    """The model makes several calls at once, each a name and arguments, and may say something before."""
+    return Say(text, ending="tool", calls=calls, usage=usage, thinking=thinking)
 
 
 def broken_utf8(text: str = "half a line", *, usage: Usage | None = None) -> Say:

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Final
 
 from attrs import evolve
 
+from optchat.testing import responses_wire
 from optchat.testing.loopback import Exchange, LoopbackServer, RecordedRequest
 from optchat.testing.replies import Drop, Fail, Page, Reply, Say, Stall, Usage, answer
 
@@ -41,6 +42,7 @@ class _FakeProvider(LoopbackServer):
     """The script, the default answer and the count of tokens."""
 
     path: ClassVar[str]  # of the requests that are answered by script
+    other_paths: ClassVar[tuple[str, ...]] = ()  # and of others that are, in a format of their own
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class _FakeProvider(LoopbackServer):
         if (exchange.request.method, path) == ("GET", "/v1/models"):
             self._list_models(exchange)
             return
-        if (exchange.request.method, path) != ("POST", self.path):
+        if exchange.request.method != "POST" or path not in (self.path, *self.other_paths):
             self._fail(exchange, Fail(404, message=f"there is no {path} here"))
             return
         reply, wait_within = self._next(exchange.request), None
@@ -152,7 +154,7 @@ _OPENAI_ENDINGS: Final = {"stop": "stop", "length": "length", "refusal": "stop",
 
 class FakeOpenAI(_FakeProvider):
     """
-    ``/v1/chat/completions``, streamed if asked for, and ``/v1/models``.
+    ``/v1/chat/completions`` and ``/v1/responses``, streamed if asked for, and ``/v1/models``.
 
     ``requests`` has what was asked, without keys; ``usage`` sums what was answered, ``answered`` how often;
     ``abandoned`` counts requests whose client hung up first. ``replies`` may be added to while it runs.
@@ -163,6 +165,7 @@ class FakeOpenAI(_FakeProvider):
     """
 
     path = "/v1/chat/completions"
+    other_paths = ("/v1/responses",)
 
     @property
     def base_url(self) -> str:
@@ -171,6 +174,9 @@ class FakeOpenAI(_FakeProvider):
 
     def _say(self, exchange: Exchange, say: Say, used: Usage, wait_within: float | threading.Event | None) -> None:
         body = exchange.request.body
+        if _is_responses(exchange.request):
+            self._respond(exchange, say, used, wait_within)
+            return
         if body.get("stream"):
             self._stream(exchange, say, used, wait_within)
             return
@@ -181,7 +187,7 @@ class FakeOpenAI(_FakeProvider):
     def _completion(self, request: RecordedRequest, say: Say, used: Usage) -> dict[str, Any]:
         choice = {
             "index": 0,
-            "message": self._message(say),
+            "message": self._message(request, say),
             "logprobs": None,
             "finish_reason": _OPENAI_ENDINGS[say.ending],
         }
@@ -194,15 +200,41 @@ class FakeOpenAI(_FakeProvider):
             "usage": _openai_usage(used),
         }
 
-    def _message(self, say: Say) -> dict[str, Any]:
+    def _message(self, request: RecordedRequest, say: Say) -> dict[str, Any]:
         text = f"{say.text}{_BROKEN}" if say.broken else say.text
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if say.thinking:
+            message["reasoning_content"] = say.thinking
         if say.ending == "refusal":
             message |= {"content": None, "refusal": text}
         elif say.ending == "tool":
-            call = {"name": say.tool, "arguments": json.dumps(dict(say.arguments))}
-            message |= {"content": None, "tool_calls": [{"id": "call_0", "type": "function", "function": call}]}
+            calls = [
+                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+                for call_id, name, arguments in say.made_calls(request.number)
+            ]
+            message |= {"content": text or None, "tool_calls": calls}
         return message
+
+    def _response(self, request: RecordedRequest, say: Say, used: Usage) -> dict[str, Any]:
+        text = f"{say.text}{_BROKEN}" if say.broken else str(say.text)
+        model = request.body.get("model", self.models[0])
+        return responses_wire.body(evolve(say, text=text), used, number=request.number, model=model)
+
+    def _respond(self, exchange: Exchange, say: Say, used: Usage, wait_within: float | threading.Event | None) -> None:
+        whole = self._response(exchange.request, say, used)
+        if not exchange.request.body.get("stream"):
+            if wait_within is not None:
+                exchange.wait(wait_within)
+            exchange.send(_encoded(whole))
+            return
+        for number, event in enumerate(responses_wire.events(whole)):
+            if number == 2 and wait_within is not None:  # after what says that it has begun
+                exchange.wait(wait_within)
+            self._event(exchange, {**event, "sequence_number": number})
+        exchange.end_stream()
+
+    def _event(self, exchange: Exchange, event: Mapping[str, Any]) -> None:
+        exchange.stream(f"event: {event['type']}\ndata: ".encode() + _encoded(event) + b"\n\n")
 
     def _stream(self, exchange: Exchange, say: Say, used: Usage, wait_within: float | threading.Event | None) -> None:
         whole = self._completion(exchange.request, say, used)
@@ -233,19 +265,35 @@ class FakeOpenAI(_FakeProvider):
         if fail.code == "insufficient_quota":
             told["type"] = fail.code
         if fail.within and exchange.request.body.get("stream"):
-            exchange.stream(b"data: " + _encoded({"error": told}) + b"\n\n")
+            if _is_responses(exchange.request):
+                self._event(exchange, {"type": "error", "sequence_number": 0, **told})
+            else:
+                exchange.stream(b"data: " + _encoded({"error": told}) + b"\n\n")
             exchange.end_stream()
             return
         exchange.send_json({"error": told}, status=fail.status, **_retry_after(fail))
 
     def _break_off(self, exchange: Exchange) -> None:
         say = Say("a line that nobody will read whole")
+        if _is_responses(exchange.request):
+            whole = self._response(exchange.request, say, Usage())
+            if not exchange.request.body.get("stream"):
+                exchange.send_cut(_encoded(whole))
+                return
+            for number, event in zip(range(4), responses_wire.events(whole), strict=False):
+                self._event(exchange, {**event, "sequence_number": number})
+            exchange.hang_up()
+            return
         if exchange.request.body.get("stream"):
             delta = {"index": 0, "delta": {"role": "assistant", "content": say.text}, "finish_reason": None}
             exchange.stream(b"data: " + _encoded({"object": "chat.completion.chunk", "choices": [delta]}) + b"\n\n")
             exchange.hang_up()
             return
         exchange.send_cut(_encoded(self._completion(exchange.request, say, Usage())))
+
+
+def _is_responses(request: RecordedRequest) -> bool:
+    return request.path.partition("?")[0] in FakeOpenAI.other_paths
 
 
 def _openai_usage(used: Usage) -> dict[str, Any]:
@@ -343,15 +391,10 @@ class FakeAnthropic(_FakeProvider):
         if wait_within is not None:
             exchange.wait(wait_within)
         for index, block in enumerate(content):
-            is_text = block["type"] == "text"
-            head: dict[str, Any] = {**block, "text": ""} if is_text else {**block, "input": {}}
-            delta = (
-                {"type": "text_delta", "text": block["text"]}
-                if is_text
-                else {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-            )
+            head, deltas = _streamed(block)
             self._event(exchange, "content_block_start", index=index, content_block=head)
-            self._event(exchange, "content_block_delta", index=index, delta=delta)
+            for delta in deltas:
+                self._event(exchange, "content_block_delta", index=index, delta=delta)
             self._event(exchange, "content_block_stop", index=index)
         self._event(
             exchange,
@@ -374,7 +417,13 @@ class FakeAnthropic(_FakeProvider):
         if say.ending == "refusal":
             content = []
         elif say.ending == "tool":
-            content = [{"type": "tool_use", "id": "toolu_0", "name": say.tool, "input": dict(say.arguments)}]
+            calls = [
+                {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments)}
+                for call_id, name, arguments in say.made_calls(request.number)
+            ]
+            content = [*(content if text else ()), *calls]
+        if say.thinking:
+            content.insert(0, {"type": "thinking", "thinking": say.thinking, "signature": "c2lnbmVk"})
         return {
             "id": f"msg_{request.number}",
             "type": "message",
@@ -415,6 +464,17 @@ class FakeAnthropic(_FakeProvider):
         self._start(exchange, message)
         self._event(exchange, "content_block_start", index=0, content_block={"type": "text", "text": ""})
         exchange.hang_up()
+
+
+def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A block as its stream begins it, and what follows."""
+    if block["type"] == "text":
+        return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
+    if block["type"] == "thinking":
+        thought = {"type": "thinking_delta", "thinking": block["thinking"]}
+        signed = {"type": "signature_delta", "signature": block["signature"]}
+        return {**block, "thinking": "", "signature": ""}, [thought, signed]
+    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
 
 
 def _blocks(body: Mapping[str, Any]) -> list[tuple[str, bytes, bool]]:
