@@ -8,7 +8,8 @@ import pytest
 
 import optchat
 from optchat.testing import FakeAnthropic, FakeOpenAI, replies, temporary_memory
-from tests.adapters.wires import WIRES, WINDOW, Wire, converse
+from optchat.testing.memories import open_beside
+from tests.adapters.wires import WINDOW, WIRES, Wire, converse
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 Server = FakeOpenAI | FakeAnthropic
@@ -93,7 +94,11 @@ def test_a_turn_keeps_its_snapshot_through_its_loop(memory: optchat.Memory, wire
         return replies.tool_calls(("build", {}))
 
     steps = iter([meddle, lambda _request: replies.answer("Done."), lambda _request: replies.answer("Yes.")])
-    with wire.server(lambda request: next(steps)(request)) as server, wire.client(server) as client:
+
+    def in_turn(request: Any) -> Any:
+        return next(steps)(request)
+
+    with wire.server(in_turn) as server, wire.client(server) as client:
         session = memory.session("s", adapter=wire.adapter)
         for text in ("Build.", "And now?"):
             with session.turn(text) as turn:
@@ -110,8 +115,6 @@ def test_an_approval_pauses_the_turn_for_another_process(memory: optchat.Memory,
         replies.tool_calls(("deploy", {"env": "prod"}), ("build", {}), text="I will deploy."),
         replies.answer("Deployed."),
     ]
-    from optchat.testing.memories import open_beside
-
     with wire.server(script) as server, wire.client(server) as client:
         turn = memory.session("s", adapter=wire.adapter).turn("Ship it.")
         turn.add(*wire.ask(client, turn.context(WINDOW).messages, []))
@@ -132,12 +135,14 @@ def test_an_approval_pauses_the_turn_for_another_process(memory: optchat.Memory,
 
 @each_wire
 def test_a_provider_s_failure_fails_the_turn(memory: optchat.Memory, wire: Wire) -> None:
-    with wire.server([replies.server_error()]) as server, wire.client(server) as client:
-        with (
-            pytest.raises(Exception, match="500"),
-            memory.session("s", adapter=wire.adapter).turn("Go.") as turn,
-        ):
-            converse(wire, client, turn)
+    session = memory.session("s", adapter=wire.adapter)
+    with (
+        wire.server([replies.server_error()]) as server,
+        wire.client(server) as client,
+        pytest.raises(Exception, match="500"),
+        session.turn("Go.") as turn,
+    ):
+        converse(wire, client, turn)
     assert turn.outcome == "failed"
 
 

@@ -4,6 +4,7 @@ The three wires: their codecs, their fake servers, messages as a host would have
 What is demanded is written down here apart from the code that keeps it, as a provider would refuse.
 """
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -194,8 +195,6 @@ def said(part: optchat.ToolResultPart) -> str:
 
 
 def data_url(blob: optchat.BlobPart) -> str:
-    import base64
-
     return f"data:{blob.media_type};base64,{base64.b64encode(blob.data or b'').decode()}"
 
 

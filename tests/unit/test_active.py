@@ -241,3 +241,13 @@ def test_nothing_is_sent_for_nothing() -> None:
 
     assert transcript([], host) == []
     assert host.runs == []
+
+
+def test_own_results_of_rebuilt_calls_are_rebuilt_with_them() -> None:
+    """A resumed turn's calls are only sealed; the host answers them in its own messages, in the new process."""
+    host = Host()
+    natives = transcript([sealed(user("go")), sealed(call("a", "b")), own(result("a")), own(result("b"))], host)
+
+    check_pairs([said for native in natives for said in native.said])
+    assert [native.rebuilt for native in natives] == [True, True, True]
+    assert natives[-1].said == (result("a"), result("b"))

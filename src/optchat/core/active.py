@@ -107,7 +107,7 @@ def transcript(entries: Iterable[Entry[M]], adapter: WireAdapter[M]) -> list[M]:
     run: list[HostMessage] = []
     calls: dict[str, ToolCallPart] = {}
     for entry in arrange(entries):
-        if entry.natives:
+        if entry.natives and not _answers_calls_of(run, entry):
             natives += _rebuilt(run, calls, adapter)
             run = []
             natives += entry.natives
@@ -115,6 +115,17 @@ def transcript(entries: Iterable[Entry[M]], adapter: WireAdapter[M]) -> list[M]:
         else:
             run += entry.messages
     return natives + _rebuilt(run, calls, adapter)
+
+
+def _answers_calls_of(run: Sequence[HostMessage], entry: Entry[M]) -> bool:
+    """
+    Whether a host's own message brings results of calls that have to be rebuilt: a resumed turn's, answered here.
+
+    It is rebuilt with them, from what it says: calls alone would be no valid run, and some hosts put all results of a
+    group into one message.
+    """
+    made = {call.call_id for message in run for call in calls_of(message)}
+    return not made.isdisjoint(entry.answered)
 
 
 def _rebuilt(run: Sequence[HostMessage], calls: dict[str, ToolCallPart], adapter: WireAdapter[M]) -> list[M]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optchat.testing import replies
 from optchat.testing.clocks import ManualClock
+from optchat.testing.contract import AdapterContract, HostRun
 from optchat.testing.memories import temporary_memory
 from optchat.testing.schedules import Step, play
 from optchat.testing.servers import FakeAnthropic, FakeOpenAI
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from optchat.testing import strategies
 
 __all__ = [
+    "AdapterContract",
     "DeterministicSummarizer",
     "FakeAnthropic",
     "FakeOpenAI",
+    "HostRun",
     "ManualClock",
     "Step",
     "play",
