@@ -26,28 +26,28 @@ EXTRAS = "anthropic,cli,offline,openai,testing"
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the everyday suite; arguments after `--` go to pytest."""
-    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"))
     session.run("pytest", *session.posargs)
 
 
 @nox.session
 def property(session: nox.Session) -> None:
     """Run the laws and state machines with many more examples than the everyday suite draws."""
-    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"))
     session.run("pytest", "-m", "property and not soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "thorough"})
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
     """Kill processes in the middle of their work, more often than the everyday suite does."""
-    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"))
     session.run("pytest", "-n0", "-m", "crash and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"})
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
     """Run the tests that take minutes each."""
-    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"))
     session.run("pytest", "-n0", "-m", "soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "soak"})
 
 
@@ -59,7 +59,7 @@ def floors(session: nox.Session) -> None:
     wanted = [*project["dependencies"], *(item for extra in EXTRAS.split(",") for item in optional[extra])]
     constraints = Path(session.create_tmp()) / "floors.txt"
     constraints.write_text("\n".join(item.replace(">=", "==") for item in wanted), encoding="utf-8")
-    session.install(f".[{EXTRAS}]", *development("pytest-xdist"), "--constraint", str(constraints))
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"), "--constraint", str(constraints))
     session.run("pytest", *session.posargs)
 
 

@@ -41,7 +41,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Errors": ("optchat.core.errors",),
 }
 # Modules that are imported by name, beside the flat namespace.
-MODULES = ("optchat.compactor", "optchat.adapters.openai", "optchat.testing")
+MODULES = ("optchat.aio", "optchat.compactor", "optchat.adapters.openai", "optchat.testing")
 
 
 def api_page() -> str:
@@ -160,7 +160,8 @@ def members(cls: type) -> list[str]:
             lines += [f"#### {cls.__name__}.{name}", "", *docstring(function), ""]
         elif inspect.isfunction(function):
             lines += [f"#### {cls.__name__}.{name}()", "", "```python", *signatures(name, function), "```", ""]
-            lines += [*docstring(function), ""]
+            made_of = getattr(function, "__wrapped__", None)  # a method of the synchronous façade, which has the words
+            lines += [*(docstring(function) if made_of is None else [f"As `{made_of.__qualname__}`, awaited."]), ""]
     return lines
 
 

@@ -27,15 +27,14 @@ async def test_the_loop_goes_on_while_another_process_writes(path: Path, new_pee
     """
     The other process lets go only when the loop has beaten often: a loop that waited would wait until StoreBusy.
     """
-    policy = optchat.Policy(lock_wait_seconds=60)
+    policy = optchat.Policy(lock_wait_seconds=30)
     async with optchat.aio.open(path, scope="project-17", compact="manual", policy=policy) as memory:
-        session = await memory.session("a")
+        session, other = await memory.session("a"), await memory.session("b")
         begun = await session.turn("hi")
         peer = new_peer()
         peer("memory = optchat.open(path, scope='project-17', compact='manual')", path=str(path))
         peer("block = memory._scope.store.write(); db = block.__enter__()")
         done: list[str] = []
-        other = await memory.session("b")
         begins: tuple[tuple[str, Callable[[], Awaitable[object]]], ...] = (
             ("add", lambda: begun.add(optchat.HostMessage.assistant("said"))),
             ("note", lambda: other.note("x")),
@@ -48,7 +47,7 @@ async def test_the_loop_goes_on_while_another_process_writes(path: Path, new_pee
             await operation()
             done.append(name)
 
-        with anyio.fail_after(50):
+        with anyio.fail_after(40):
             async with anyio.create_task_group() as tasks:
                 for name, operation in begins:
                     tasks.start_soon(do, name, operation)

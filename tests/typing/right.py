@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import assert_type
 
+import anyio
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
 import optchat
+import optchat.aio
 from optchat.adapters.openai import OpenAIChat
 
 
@@ -97,3 +99,29 @@ def plugs() -> None:
     for summarizer in (None, Async(), sync):
         with optchat.open("m.db", scope="s", summarizer=summarizer, tokenizer=Characters(), compact="manual") as memory:
             memory.count_tokens("x", {"a": 1}, tokenizer=optchat.tokenizer_for("gpt-5"))
+
+
+async def service(path: str, budget: optchat.Budget) -> None:
+    opened = await optchat.aio.open(path, scope="s")
+    assert_type(opened, optchat.aio.AsyncMemory)
+    async with optchat.aio.open(path, scope="s", threads=4) as memory:
+        assert_type(await memory.session("a"), optchat.aio.AsyncSession[optchat.HostMessage])
+        chat = await memory.session("a", adapter=OpenAIChat())
+        assert_type(chat, optchat.aio.AsyncSession[ChatCompletionMessageParam])
+        async with chat.turn("go") as turn:
+            assert_type(turn, optchat.aio.AsyncTurn[ChatCompletionMessageParam])
+            assert_type((await turn.context(budget)).messages, list[ChatCompletionMessageParam])
+            for call in turn.pending:
+                refs = await turn.tool_result(call.call_id, await turn.call(call.name, call.arguments), is_error=True)
+                assert_type(refs, tuple[str, ...])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(turn.assistant, "done")
+        assert_type(await chat.resume(), optchat.aio.AsyncTurn[ChatCompletionMessageParam])
+        assert_type(await memory.search("x", order="newest", limit=5), optchat.SearchPage)
+        assert_type(await memory.scoped("other").status(), optchat.Status)
+        assert_type(await chat.turns(limit=1), optchat.Page[optchat.TurnInfo])
+        assert_type(memory.sync, optchat.Memory)
+        async with memory.pin() as reader:
+            assert_type(reader, optchat.aio.AsyncReader)
+            assert_type(await reader.view(max_tokens=100), optchat.View)
+    await optchat.aio.AsyncMemory(optchat.open(path, scope="s"), threads=2).aclose()

@@ -1,17 +1,13 @@
 """
 What people write type-checks, under mypy and pyright, both strict; and what is wrong does not.
 
-The programs of the reference lie beside the repository. One that needs a later part is read without it: what is left
-out is named here, and has to be absent, so that the day it is there the whole program must pass.
+The programs of the reference lie beside the repository.
 """
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import optchat.testing
 from tests.typing.checkers import ROOT, Said, mypy, pyright
 
 pytest.importorskip("mypy", reason="the checkers are not installed")
@@ -20,24 +16,14 @@ HERE = Path(__file__).parent
 USAGE = ROOT.parent / "shared" / "reference" / "usage"
 
 
-def without_contract(text: str) -> str:
-    assert not hasattr(optchat.testing, "AdapterContract"), "part 4 is here: check d_toy_host.py whole"
-    return text.partition("class TestToy")[0].replace("from optchat.testing import AdapterContract, HostRun\n", "\n")
-
-
-def without_anthropic(text: str) -> str:
-    assert not (ROOT / "src" / "optchat" / "adapters" / "anthropic.py").exists(), "part 4 is here: check it whole"
-    # In its place, for pyright wants a module's submodules imported by the file that names them.
-    text = text.replace("from optchat.adapters.anthropic import AnthropicMessages", "import openai.types.chat")
-    return re.sub(r"(?m)^.*Anthropic.*$", "", text)
-
-
-PROGRAMS: dict[str, Callable[[str], str]] = {
-    "a_openai_sync.py": str,
-    "e_property.py": str,
-    "ij_plug.py": str,
-    "d_toy_host.py": without_contract,
-}
+PROGRAMS = (
+    "a_openai_sync.py",
+    "b_anthropic_async.py",
+    "d_toy_host.py",
+    "e_property.py",
+    "fg_service.py",
+    "ij_plug.py",
+)
 NEGATIVE = "neg_expected_errors.py"
 
 
@@ -48,8 +34,8 @@ def said(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     for name in ("right.py", "wrong.py"):
         (folder / name).write_text((HERE / name).read_text(encoding="utf-8"), encoding="utf-8")
     if USAGE.exists():
-        for name, shorten in (PROGRAMS | {NEGATIVE: without_anthropic}).items():
-            (folder / name).write_text(shorten((USAGE / name).read_text(encoding="utf-8")), encoding="utf-8")
+        for name in (*PROGRAMS, NEGATIVE):
+            (folder / name).write_text((USAGE / name).read_text(encoding="utf-8"), encoding="utf-8")
     files = sorted(folder.glob("*.py"))
     cache = folder / "cache" if pytestconfig.cache is None else Path(pytestconfig.cache.mkdir("mypy"))
     return {"mypy": mypy(files, cache), "pyright": pyright(folder)}
@@ -86,7 +72,7 @@ def test_what_is_wrong_does_not(said: dict[str, list[Said]], checker: str) -> No
 def test_expected_errors_are_errors(said: dict[str, list[Said]], checker: str) -> None:
     if not USAGE.exists():
         pytest.skip("the reference programs are not beside the repository")
-    text = without_anthropic((USAGE / NEGATIVE).read_text(encoding="utf-8"))
+    text = (USAGE / NEGATIVE).read_text(encoding="utf-8")
     told = [one for one in said[checker] if one.file == NEGATIVE]
     assert {one.line for one in told if one.level == "error"} == marked(text)
     revealed = [one.text for one in told if "evealed type" in one.text or one.level == "information"]

@@ -3,6 +3,7 @@
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 
 import optchat
+import optchat.aio
 from optchat.adapters.openai import OpenAIChat
 
 
@@ -19,3 +20,17 @@ def wrong(memory: optchat.Memory, response: ChatCompletion, native: ChatCompleti
     turn.outcome = "completed"  # error: it is told by end()
     memory.view().text = "x"  # error: values are frozen
     optchat.HostMessage("system", ())  # error: there is no system role
+
+
+async def wrong_awaited(memory: optchat.aio.AsyncMemory, turn: optchat.aio.AsyncTurn[str]) -> None:
+    optchat.aio.open("x.db")  # error
+    memory.search("x").hits  # error: it is awaited  # noqa: B018
+    await memory.search("x", order="oldest")  # error
+    await turn.assistant(3)  # error
+    await turn.add(3)  # error: of another host
+    await memory.session("x", host="h", adapter=3)  # error
+    async with await memory.session("x"):  # error: a session is no block
+        pass
+    with memory.pin():  # error: async with
+        pass
+    turn.pending = ()  # error: it is told by what is sealed
