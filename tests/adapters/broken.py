@@ -26,10 +26,11 @@ class Trimming(LabAdapter):
 
 
 class Consuming(LabAdapter):
-    """It notes in the host's own message that it has been here."""
+    """It notes in a tool's message that it has been here."""
 
     def decode(self, message: Lab, /) -> Sequence[optchat.HostMessage]:
-        message["seen"] = True
+        if message["who"] == "tool":
+            message["seen"] = True
         return super().decode(message)
 
 
@@ -79,12 +80,12 @@ class Capped(LabAdapter):
 
 
 class KeyedByText(LabAdapter):
-    """The user's words are their own key."""
+    """The user's words, where they are short, are their own key."""
 
     def decode(self, message: Lab, /) -> Sequence[optchat.HostMessage]:
         return [
-            evolve(said, key=str(said.parts[0].text))
-            if said.role == "user" and isinstance(said.parts[0], optchat.TextPart)
+            evolve(said, key=said.parts[0].text)
+            if said.role == "user" and isinstance(said.parts[0], optchat.TextPart) and len(said.parts[0].text) < 8
             else said
             for said in super().decode(message)
         ]
@@ -168,9 +169,10 @@ class Moving(LabHost):
     """It looks at memory anew for each call."""
 
     def messages(self, turn: optchat.Turn[Any]) -> list[Any]:
-        session = self.memory.session(self.key, adapter=self.adapter, host=self.adapter.info.name)
         sent = super().messages(turn)
-        return [*session.preview(BUDGET).memory, *sent[len(sent) - len(self.log) :]]
+        news = self.memory.view().text  # the owner's, and so the newest
+        fresh = self.native(optchat.HostMessage.user(f"<shared_memory >{news}"))
+        return [*sent[: len(sent) - len(self.log)], *fresh, *self.log]
 
 
 class Optimistic(LabHost):

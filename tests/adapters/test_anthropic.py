@@ -27,6 +27,7 @@ IMAGE = {
 }
 THINKING = {"type": "thinking", "thinking": "hm… <think>\n é", "signature": "c2lnbmVk"}
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "é.py", "n": [1, None]}}
+MADE = ToolCallPart("toolu_1", "read", '{"path": "é.py", "n": [1, null]}')
 
 
 def message(role: str, *blocks: Any) -> dict[str, Any]:
@@ -97,9 +98,9 @@ def document(**source: Any) -> dict[str, Any]:
         ),
         (
             message("assistant", THINKING, text("Let me look."), CALL),
-            (HostMessage.assistant("Let me look.", [ToolCallPart("toolu_1", "read", '{"path": "é.py", "n": [1, null]}')]),),
+            (HostMessage.assistant("Let me look.", [MADE]),),
         ),
-        (message("assistant", text(""), CALL), (HostMessage.assistant(calls=[ToolCallPart("toolu_1", "read", '{"path": "é.py", "n": [1, null]}')]),)),
+        (message("assistant", text(""), CALL), (HostMessage.assistant(calls=[MADE]),)),
         (message("assistant", THINKING), ()),
         (message("assistant", {"type": "redacted_thinking", "data": "AAAA"}), ()),
         (message("assistant"), (HostMessage.assistant(""),)),
@@ -223,7 +224,11 @@ def test_the_application_s_own_messages_get_no_mark() -> None:
         (document(type="base64", data="A" * 400_000), 75_000, 75_050),
         (document(type="file", file_id="f"), 5_000, 5_050),
         (document(type="text", data="word " * 100), 100, 300),
-        ({"type": "tool_result", "tool_use_id": "t", "content": [text("word " * 100), IMAGE]}, IMAGE_TOKENS + 100, IMAGE_TOKENS + 300),
+        (
+            {"type": "tool_result", "tool_use_id": "t", "content": [text("word " * 100), IMAGE]},
+            IMAGE_TOKENS + 100,
+            IMAGE_TOKENS + 300,
+        ),
         (THINKING | {"thinking": "word " * 100}, 100, 300),
         ({"type": "redacted_thinking", "data": "A" * 4_000}, 1_000, 1_050),
         (CALL | {"input": {"text": "word " * 100}}, 100, 300),

@@ -13,7 +13,7 @@ from optchat.adapters.anthropic import AnthropicMessages
 from optchat.adapters.openai import OpenAIChat, OpenAIResponses
 from optchat.testing import AdapterContract
 from tests.adapters.broken import BROKEN
-from tests.adapters.lab import LabContract, LabHost
+from tests.adapters.lab import LabAdapter, LabContract, LabHost
 from tests.adapters.wires import CHAT, MESSAGES, RESPONSES, Wire
 
 pytestmark = pytest.mark.usefixtures("fast_files")
@@ -62,10 +62,13 @@ class TestAnthropicMessages(_WireContract):
         return [{"role": "assistant", "content": [*thought, {"type": "text", "text": "Done."}]}]
 
 
+GLUE = [name for name in vars(AdapterContract) if name.startswith("test_")]  # the others never drive the host
+
+
 def outcomes(contract: LabContract) -> dict[str, str]:
-    """What becomes of each clause."""
+    """What becomes of each clause; those of the codec are TestLab's where the codec is."""
     found: dict[str, str] = {}
-    for name in CLAUSES:
+    for name in GLUE if type(contract.codec) is LabAdapter else CLAUSES:
         try:
             getattr(contract, name)()
         except pytest.skip.Exception:

@@ -197,14 +197,14 @@ class CodecClauses(Generic[M]):
         active = [native for m in (HostMessage.user("go"), call("c1")) for native in self.native(m)]
         active += self.native(HostMessage.result("c1", "built " * 50))
         with self.memory() as memory:
-            for number in range(12):
+            for number in range(9):
                 self.publish(memory, f"other-{number % 3}", f"Question {number}?", f"Answer {number}: " + "word " * 60)
             memory.settle()
             turn = self._session(memory).turn("go")
             most = turn.context(BUDGET, active=active).receipt.tokens
             whole = most.window - most.left
             outcomes: set[str] = set()
-            for window in range(whole + 50, 0, -max(1, whole // 50)):
+            for window in range(whole + 50, 0, -max(1, whole // 30)):
                 try:
                     context = turn.context(Budget(window, BUDGET.output), active=active)
                 except (ContextTooLarge, CoverTooLarge):
