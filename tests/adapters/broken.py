@@ -76,7 +76,7 @@ class Capped(LabAdapter):
     """No message costs more than a few hundred tokens."""
 
     def count(self, message: Lab, tokenizer: optchat.Tokenizer, /) -> int:
-        return min(400, super().count(message, tokenizer)) if "image" not in str(message) else 1_000
+        return min(200, super().count(message, tokenizer)) if "image" not in str(message) else 1_000
 
 
 class KeyedByText(LabAdapter):

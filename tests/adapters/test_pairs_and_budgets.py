@@ -1,6 +1,8 @@
 """
-§ 16, tool protocol and budget pressure, over every wire: whatever a turn's events are and however small the window, what
-is sent is what the provider takes, or an error says why nothing is.
+§ 16, tool protocol and budget pressure, over every wire.
+
+Whatever a turn's events are and however small the window, what is sent is what the provider takes, or an error says why
+nothing is.
 """
 
 from typing import Any

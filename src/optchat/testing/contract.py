@@ -55,7 +55,7 @@ class ModelFailed(Exception):
 
 
 class _Script(Sequence[Step]):
-    """Steps of a model; what has to happen in between happens when the next is taken."""
+    """Steps of a model; what has to happen while it thinks happens when the step is taken."""
 
     def __init__(self, *steps: Step, before: Mapping[int, Callable[[], None]] | None = None) -> None:
         self._steps = steps
@@ -181,7 +181,7 @@ class AdapterContract(CodecClauses[M]):
                 began.append(any(info.key == "mine" for info in memory.sessions()))
                 self.publish(memory, "other", "Meanwhile?", "Zanzibar was published meanwhile.")
 
-            script = _Script(call("c1"), _answer("Built."), before={1: publish})
+            script = _Script(call("c1"), _answer("Built."), before={0: publish})
             run = self._driven(memory, "mine", "Build.", script)
             if not all(began):
                 raise AssertionError("drive() took the script's steps before the model was asked; take one a request")

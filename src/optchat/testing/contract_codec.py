@@ -197,7 +197,7 @@ class CodecClauses(Generic[M]):
         active = [native for m in (HostMessage.user("go"), call("c1")) for native in self.native(m)]
         active += self.native(HostMessage.result("c1", "built " * 50))
         with self.memory() as memory:
-            for number in range(9):
+            for number in range(12):
                 self.publish(memory, f"other-{number % 3}", f"Question {number}?", f"Answer {number}: " + "word " * 60)
             memory.settle()
             turn = self._session(memory).turn("go")
