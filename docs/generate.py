@@ -41,7 +41,15 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Errors": ("optchat.core.errors",),
 }
 # Modules that are imported by name, beside the flat namespace.
-MODULES = ("optchat.aio", "optchat.compactor", "optchat.adapters.openai", "optchat.testing")
+MODULES = (
+    "optchat.aio",
+    "optchat.compactor",
+    "optchat.adapters",
+    "optchat.adapters.openai",
+    "optchat.adapters.anthropic",
+    "optchat.adapters.driving",
+    "optchat.testing",
+)
 
 
 def api_page() -> str:
