@@ -64,7 +64,8 @@ def create_scope(
     scope_pk = insert(
         db,
         "INSERT INTO scope (name, created_at, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format,"
-        " shared_tree) VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0)",
+        " shared_tree, secret) VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0,"
+        " randomblob(32))",
         {
             "name": name,
             "at": at,

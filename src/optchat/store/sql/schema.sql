@@ -1,4 +1,4 @@
--- optchat's file format, version 2. STRICT tables; every time is microseconds since 1970 UTC; every *_key is an integer
+-- optchat's file format, version 3. STRICT tables; every time is microseconds since 1970 UTC; every *_key is an integer
 -- owner << 40 | ordinal, so that the rows of one owner lie together and inserts append:
 --   record_key = segment << 40 | seq            node_key     = tree << 40 | post-order position
 --   publication_key = scope << 40 | seq         document_key = scope << 40 | n
@@ -25,7 +25,8 @@ CREATE TABLE scope (
     next_document     INTEGER NOT NULL DEFAULT 0,
     shared_tree       INTEGER NOT NULL,
     summarizer        TEXT,                         -- the first one besides the embedded default to claim a job here
-    state             TEXT    NOT NULL DEFAULT 'live' CHECK (state IN ('live', 'removed'))
+    state             TEXT    NOT NULL DEFAULT 'live' CHECK (state IN ('live', 'removed')),
+    secret            BLOB    NOT NULL DEFAULT x''  -- keys the hashes of tombstones: nobody can try names against them
 ) STRICT;
 
 -- What the scope's marks were at each tick of its clock. A snapshot is such a tick: its id is all it takes to reopen it.
@@ -76,7 +77,12 @@ CREATE TABLE session (
     project_pk        INTEGER REFERENCES project,
     worktree          TEXT,
     commit_id         TEXT,
-    created_at        INTEGER NOT NULL
+    created_at        INTEGER NOT NULL,
+    archived          INTEGER NOT NULL DEFAULT 0,   -- hidden from discovery, not forgotten
+    revoked           INTEGER NOT NULL DEFAULT 0,   -- nothing of it is shared, and nothing will be
+    shared_from       INTEGER NOT NULL DEFAULT 0,   -- turns of the present generation below this ordinal are not published
+    host_messages     INTEGER,                      -- how many messages its host last said that it holds
+    behind_since      INTEGER                       -- since when memory holds fewer; NULL: it does not
 ) STRICT;
 CREATE UNIQUE INDEX session_key ON session (scope_pk, host, key) WHERE current = 1;
 CREATE INDEX session_scope ON session (scope_pk);
@@ -133,6 +139,7 @@ CREATE TABLE turn (
     worktree          TEXT,
     commit_id         TEXT,
     publication_key   INTEGER,                      -- its live publication
+    removed           INTEGER NOT NULL DEFAULT 0,   -- 0 live, 1 hidden by a removal, 2 scrubbed
     CHECK ((state = 'ended') = (outcome IS NOT NULL)),
     UNIQUE (generation_pk, ordinal),
     UNIQUE (generation_pk, turn_id)
@@ -177,8 +184,23 @@ CREATE TABLE rendering (
     since             TEXT,                         -- JSON: the ranges that <since> adds to the anchor
     memory_sha256     BLOB    NOT NULL,
     at                INTEGER NOT NULL,
+    pin               INTEGER NOT NULL DEFAULT 0,   -- under which pin of the turn it was made
     PRIMARY KEY (turn_pk, step)
 ) STRICT;
+
+-- The audit of pins that were taken anew because something that they could see was removed: the same marks, another epoch,
+-- and both views as they were cut then. A turn's present pin is its last row here, or its descriptor's.
+CREATE TABLE repin (
+    turn_pk           INTEGER NOT NULL REFERENCES turn,
+    pin               INTEGER NOT NULL,             -- from 1 on: snapshot "42.1"
+    epoch             INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    shared_levels     BLOB    NOT NULL,
+    shared_shrinking  INTEGER NOT NULL,
+    own_levels        BLOB    NOT NULL,
+    own_shrinking     INTEGER NOT NULL,
+    PRIMARY KEY (turn_pk, pin)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE record (
     record_key        INTEGER PRIMARY KEY,
@@ -363,6 +385,33 @@ CREATE TABLE publication (
 ) STRICT;
 CREATE UNIQUE INDEX publication_once ON publication (turn_pk) WHERE retired_clock IS NULL AND state = 0;
 CREATE INDEX publication_generation ON publication (generation_pk, publication_key);
+CREATE INDEX publication_turn ON publication (turn_pk);
+
+-- ---- forgetting ---------------------------------------------------------------------------------------------------------------
+-- One row a removal: what its receipt says, and how far its scrubbing has come. The thing itself is hidden by the same commit.
+CREATE TABLE removal (
+    removal_pk        INTEGER PRIMARY KEY,
+    scope_pk          INTEGER NOT NULL REFERENCES scope,
+    kind              TEXT    NOT NULL CHECK (kind IN ('session', 'turns', 'revoke', 'scope')),
+    epoch             INTEGER NOT NULL,             -- the scope's epoch from this removal on
+    clock             INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    session_pk        INTEGER,                      -- NULL: the whole scope
+    removed           TEXT    NOT NULL,             -- JSON: what was removed, counted
+    kept              TEXT    NOT NULL,             -- JSON: what was kept, and why
+    stage             TEXT    NOT NULL CHECK (stage IN ('rows', 'index', 'pages', 'log', 'scrubbed')),
+    hindered          TEXT                          -- what scrubbing waits for; NULL: nothing
+) STRICT;
+CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <> 'scrubbed';
+
+-- What of a removal is still to be erased: keys [low, high) of a kind of rows. A step erases some and moves `low`.
+CREATE TABLE erasure (
+    removal_pk        INTEGER NOT NULL REFERENCES removal,
+    kind              TEXT    NOT NULL,
+    low               INTEGER NOT NULL,
+    high              INTEGER NOT NULL,
+    PRIMARY KEY (removal_pk, kind, low)
+) STRICT, WITHOUT ROWID;
 
 -- ---- the queue --------------------------------------------------------------------------------------------------------------
 -- The rows that sealing and ending write are the outbox: a job exists from the transaction on that makes it due.

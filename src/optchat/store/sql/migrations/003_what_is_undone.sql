@@ -1,0 +1,43 @@
+-- What is undone, hidden and forgotten: sharing per session, pins after a removal, and removals with what is left to erase.
+ALTER TABLE scope ADD COLUMN secret BLOB NOT NULL DEFAULT x'';
+UPDATE scope SET secret = randomblob(32);
+ALTER TABLE session ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN revoked INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN shared_from INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN host_messages INTEGER;
+ALTER TABLE session ADD COLUMN behind_since INTEGER;
+ALTER TABLE turn ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE rendering ADD COLUMN pin INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX publication_turn ON publication (turn_pk);
+CREATE TABLE repin (
+    turn_pk           INTEGER NOT NULL REFERENCES turn,
+    pin               INTEGER NOT NULL,
+    epoch             INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    shared_levels     BLOB    NOT NULL,
+    shared_shrinking  INTEGER NOT NULL,
+    own_levels        BLOB    NOT NULL,
+    own_shrinking     INTEGER NOT NULL,
+    PRIMARY KEY (turn_pk, pin)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE removal (
+    removal_pk        INTEGER PRIMARY KEY,
+    scope_pk          INTEGER NOT NULL REFERENCES scope,
+    kind              TEXT    NOT NULL CHECK (kind IN ('session', 'turns', 'revoke', 'scope')),
+    epoch             INTEGER NOT NULL,
+    clock             INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    session_pk        INTEGER,
+    removed           TEXT    NOT NULL,
+    kept              TEXT    NOT NULL,
+    stage             TEXT    NOT NULL CHECK (stage IN ('rows', 'index', 'pages', 'log', 'scrubbed')),
+    hindered          TEXT
+) STRICT;
+CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <> 'scrubbed';
+CREATE TABLE erasure (
+    removal_pk        INTEGER NOT NULL REFERENCES removal,
+    kind              TEXT    NOT NULL,
+    low               INTEGER NOT NULL,
+    high              INTEGER NOT NULL,
+    PRIMARY KEY (removal_pk, kind, low)
+) STRICT, WITHOUT ROWID;
