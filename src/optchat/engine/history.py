@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from optchat.core.grouping import TranscriptTurn
 from optchat.core.messages import HostMessage
-from optchat.core.transcripts import TranscriptTurn
 from optchat.engine import ingest
 from optchat.engine.handle import Scope, microseconds
 from optchat.engine.landing import Landing
