@@ -104,7 +104,8 @@ CREATE TABLE segment (
     base_length       INTEGER NOT NULL DEFAULT 0,   -- a turn boundary: records below it are the base's
     kept_length       INTEGER,                      -- set when only children still need it: records from here on are gone
     -- counters that let a seal, and a view, start without a search
-    ended_length      INTEGER NOT NULL DEFAULT 0    -- records of ended turns: what the own view may cover
+    ended_length      INTEGER NOT NULL DEFAULT 0,   -- records of ended turns: what the own view may cover
+    current_length    INTEGER                       -- records from here on were rewound, in every session; NULL: none was
 ) STRICT;
 CREATE INDEX segment_scope ON segment (scope_pk);
 CREATE INDEX segment_base ON segment (base_segment) WHERE base_segment IS NOT NULL;
@@ -334,7 +335,9 @@ CREATE TABLE node (
     state             INTEGER NOT NULL DEFAULT 0    -- 0 live, 1 hidden by a removal
 ) STRICT;
 
--- Superseded revisions: kept while a pinned clock may still name them.
+-- Superseded revisions: kept while a pinned clock may still name them, and those that a removal took until its scrubbing has
+-- taken their words out of the index: the text of a hidden document of kind 6 is that of the revision with its born_clock
+-- as `born`, or of revision 0 where that is 0.
 CREATE TABLE node_history (
     node_key          INTEGER NOT NULL,
     revision          INTEGER NOT NULL,
@@ -348,6 +351,7 @@ CREATE TABLE node_history (
     interrupted       INTEGER NOT NULL,
     first_at          INTEGER NOT NULL,
     last_at           INTEGER NOT NULL,
+    state             INTEGER NOT NULL DEFAULT 0,   -- 0 live, 1 hidden by a removal: no clock names it any more
     PRIMARY KEY (node_key, revision)
 ) STRICT, WITHOUT ROWID;
 
