@@ -43,3 +43,12 @@ CREATE TABLE erasure (
     high              INTEGER NOT NULL,
     PRIMARY KEY (removal_pk, kind, low)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX record_payload ON record (blob_pk) WHERE blob_pk IS NOT NULL;
+CREATE INDEX session_project ON session (project_pk) WHERE project_pk IS NOT NULL;
+ALTER TABLE document ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+UPDATE document SET revision = coalesce(
+    (SELECT revision FROM node WHERE node_key = subject AND born = born_clock),
+    (SELECT revision FROM node_history WHERE node_key = subject AND born = born_clock), 0)
+    WHERE kind = 6 AND born_clock > 0;
+-- Entries are erased by merging all segments that held them: see words.
+INSERT INTO words (words, rank) VALUES ('secure-delete', 0);
