@@ -15,7 +15,7 @@ from datetime import datetime
 
 from optchat.core.cursors import query_digest, read_cursor, write_cursor
 from optchat.core.errors import BadArgument, BadCursor, IntegrityError, UnknownRef
-from optchat.core.lineage import Chain, ordinal_of, owner_of
+from optchat.core.lineage import Chain, owner_of
 from optchat.core.messages import BlobPart, ToolResultPart
 from optchat.core.ports import Tokenizer
 from optchat.core.records import decode_part, to_text
@@ -144,6 +144,8 @@ def _shared_line(
 ) -> Line:
     ref = publication_ref(span.start, span.count)
     name = names.get(span.start) if span.count == 1 else None
+    if node is not None and node.kind == "tombstone":
+        name = None  # its number is all that is left of it
     if node is None:
         first, last = _publication_times(scope, db, span)
         return Line(ref, "stand_in", "[not summarised yet]", None, None, first, last, 0)
@@ -249,16 +251,14 @@ def publication_cover(publication: PublicationRow) -> tuple[Span, ...]:
 
 
 def turn_info(reading: Reading, db: Connection, turn: TurnRow) -> TurnInfo:
-    """A turn as this reader may see it: its publication only if it lies under the reader's mark."""
+    """A turn as this reader may see it: its publication only if it counts under the reader's marks."""
     session, number = registry.session_of_generation(db, turn.generation_pk)
     chain = reading.scope.chain(db, turn.segment_pk)
-    published: str | None = None
-    if turn.publication_key is not None and ordinal_of(turn.publication_key) < reading.sight.publications:
-        published = publication_ref(ordinal_of(turn.publication_key))
+    published = publications.number_of_turn(db, turn.turn_pk, reading.sight)
     return TurnInfo(
         id=turn.turn_id,
         ref=session_ref(session.session_id, number, turn.start_seq),
-        publication_ref=published,
+        publication_ref=None if published is None else publication_ref(published),
         request=request_text(db, chain, turn),
         outcome=turn.outcome,
         started_at=moment_of(turn.started_at, turn.utc_offset),

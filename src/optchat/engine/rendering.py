@@ -204,7 +204,7 @@ class _Maker(Generic[M]):
             if node is None:
                 raise IntegrityError(f"{ref} has no node; run verify() and restore a backup")
             label = outcome_label(node.failed, node.interrupted)
-            if span.count == 1:
+            if span.count == 1 and node.kind != "tombstone":
                 name = self._sessions[span.start]
                 label = publication_label(name.session_id, name.outcome)
             return ShownLine(ref, ref, label, node.text)

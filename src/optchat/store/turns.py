@@ -109,7 +109,7 @@ def publishable_before(db: Connection, turn: TurnRow) -> TurnRow | None:
     """
     The nearest earlier turn of the generation that is published or is to be: publications are made in that order.
 
-    Turns without records (all that they said was sealed before) and inherited ones never are.
+    Turns without records (all that they said was sealed before), inherited and removed ones never are.
     """
     row = one_row(
         db,
@@ -211,6 +211,16 @@ def mark_published(db: Connection, turn_pk: int, publication_key: int) -> None:
         db,
         "UPDATE turn SET publication_key = :publication WHERE turn_pk = :turn",
         {"publication": publication_key, "turn": turn_pk},
+    )
+
+
+def mark_unpublished(db: Connection, publication_key: int) -> None:
+    """No turn has this publication as its live one any more."""
+    run(
+        db,
+        "UPDATE turn SET publication_key = NULL WHERE publication_key = :key"
+        " AND turn_pk = (SELECT turn_pk FROM publication WHERE publication.publication_key = :key)",
+        {"key": publication_key},
     )
 
 

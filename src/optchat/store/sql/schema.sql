@@ -78,7 +78,7 @@ CREATE TABLE session (
     worktree          TEXT,
     commit_id         TEXT,
     created_at        INTEGER NOT NULL,
-    archived          INTEGER NOT NULL DEFAULT 0,   -- hidden from discovery, not forgotten
+    archived          INTEGER NOT NULL DEFAULT 0,   -- the clock from which on it is hidden from discovery, not forgotten; 0: never
     revoked           INTEGER NOT NULL DEFAULT 0,   -- nothing of it is shared, and nothing will be
     shared_from       INTEGER NOT NULL DEFAULT 0,   -- turns of the present generation below this ordinal are not published
     host_messages     INTEGER,                      -- how many messages its host last said that it holds
