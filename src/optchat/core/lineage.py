@@ -82,6 +82,24 @@ class Chain:
         return tuple(reversed(found))
 
 
+@frozen
+class Base:
+    """What a segment rests on: the first ``length`` records of another one's chain. None: on nothing."""
+
+    segment: int | None
+    length: int
+
+
+def base_at(chain: Chain, length: int) -> Base:
+    """
+    What a new segment over the first ``length`` records of a chain rests on: the link that holds the last of them.
+
+    Not the chain's own segment in any case: chains would grow with every fork of a fork, and a segment would seem to be
+    needed by what holds nothing of it.
+    """
+    return Base(chain.of_record(length - 1).segment if length else None, length)
+
+
 def node_key(tree: int, span: Span) -> int:
     """A node's integer key: its tree, and its place in order of completion."""
     return tree << KEY_BITS | post_order(span)

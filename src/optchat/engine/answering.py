@@ -144,7 +144,7 @@ def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None
     descriptor, turn = turns.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
         return None
-    session, _generation = registry.session_of_generation(db, turn.generation_pk)
+    session = registry.session_as_of(db, turn.generation_pk)
     chain = scope.chain(db, turn.segment_pk)
     end = own_end
     if end is None:

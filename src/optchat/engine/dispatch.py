@@ -109,7 +109,7 @@ def make_rendering(
         rendered, row = render(
             scope,
             db,
-            registry.session_by_pk(db, session.session_pk),
+            registry.session_as_of(db, open_row(db, turn_pk).generation_pk),
             descriptor,
             stored.load_rendering(db, turn_pk),
             snapshot_label=label,

@@ -66,10 +66,10 @@ def _store(landing: Landing, session: SessionRow, history: TranscriptTurn, parts
     db = landing.db
     if not parts:
         return 0
-    found = turns.find_turn(db, session.generation_pk, history.turn_id)
+    chain = landing.scope.chain(db, session.segment_pk)
+    found = turns.find_on_chain(db, chain, history.turn_id)
     if found is None:
         return _as_turn(landing, session, history, history.turn_id, parts, history.has_request)
-    chain = landing.scope.chain(db, session.segment_pk)
     new = [part for part in parts if ledger.find_event(db, chain, part.sealed.event_hash) is None]
     ingest.seal(landing, found, session.session_id, session.generation, [part for part in parts if part not in new])
     if not new:
@@ -78,7 +78,7 @@ def _store(landing: Landing, session: SessionRow, history: TranscriptTurn, parts
         ingest.seal(landing, found, session.session_id, session.generation, new)
         return len(new)
     number = 1
-    while turns.find_turn(db, session.generation_pk, f"{history.turn_id}+{number}") is not None:
+    while turns.find_on_chain(db, chain, f"{history.turn_id}+{number}") is not None:
         number += 1
     return _as_turn(landing, session, history, f"{history.turn_id}+{number}", new, has_request=False)
 
@@ -106,7 +106,7 @@ def import_note(scope: Scope, session: SessionRow, text: str, turn_id: str) -> I
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         current = registry.session_by_pk(db, session.session_pk)
         landing = Landing(scope, db, scope.now())
-        found = turns.find_turn(db, current.generation_pk, turn_id)
+        found = turns.find_on_chain(db, scope.chain(db, current.segment_pk), turn_id)
         turn = found or requestless_turn(landing, current, turn_id, None)
         new = ingest.seal(landing, turn, current.session_id, current.generation, prepared).new
         if found is None:

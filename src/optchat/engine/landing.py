@@ -40,6 +40,7 @@ from optchat.engine.origins import (
 from optchat.engine.trees import SessionTree, Tree, session_tree, shared_tree, tree_of_key
 from optchat.store import forest, publications, queue, registry, remakes, scopes, search, turns
 from optchat.store.queue import JobRow
+from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
@@ -188,13 +189,24 @@ class Landing:
         self._segments.clear()
         self._views.turn_ended(turn.segment_pk)
         session, _number = registry.session_of_generation(self.db, turn.generation_pk)
-        if session.isolated or session.state == "revoked" or turn.inherited or turn.end_seq == turn.start_seq:
+        present = session.generation_pk == turn.generation_pk
+        if present and not session.revoked and turn.ordinal >= session.shared_from:  # else it shares nothing of it
+            self.publication_due(turn, session)
+
+    def publication_due(self, turn: TurnRow, session: SessionRow) -> None:
+        """
+        An ended turn of a session that shares it is published, now if it fits, else by a job. Of isolated sessions,
+        inherited turns and those without records nothing is.
+        """
+        assert turn.end_seq is not None, "an ended turn has an end"
+        if session.isolated or turn.inherited or turn.end_seq == turn.start_seq:
             return
         tree = session_tree(self.scope, self.db, turn.segment_pk)
         cover = exact_cover(turn.start_seq, turn.end_seq)
         durable = self._known(tree, cover)
         needs = [tree.key(span) for span in cover if span not in durable]
-        before = turns.publishable_before(self.db, turn)
+        present = session.generation_pk == turn.generation_pk
+        before = turns.publishable_before(self.db, turn, session.shared_from if present else 0)
         if before is not None and before.publication_key is None:
             needs.append(before.turn_pk)  # tree 0: publications of one generation are made in turn order
         if not needs and self._publish_if_it_fits(turn):

@@ -26,7 +26,7 @@ from optchat.core.tools import MAX_DEPTH
 from optchat.core.tree import Node
 from optchat.engine.handle import Scope
 from optchat.engine.naming import PublicationName, publication_names
-from optchat.engine.sights import Reading, SessionTarget, SharedTarget, may_see, resolve, unknown
+from optchat.engine.sights import Reading, SessionTarget, SharedTarget, is_superseded, may_see, resolve, unknown
 from optchat.engine.trees import SessionTree, shared_tree
 from optchat.store import ledger, payloads, publications, registry, scopes, turns
 from optchat.store.ledger import RecordRow
@@ -74,7 +74,10 @@ def zoom(
     if isinstance(target, SessionTarget):
         spans = spans_below(target.span, depth)
         lines = session_lines(reading, db, target, spans)
-        return _lines_page(reading, target.ref, "node", lines, offset, digest, max_tokens, tokenizer, most)
+        superseded = is_superseded(reading, db, target)
+        return _lines_page(
+            reading, target.ref, "node", lines, offset, digest, max_tokens, tokenizer, most, superseded=superseded
+        )
     if target.publication is None:
         lines = shared_lines(reading, db, spans_below(target.span, depth))
         return _lines_page(reading, target.ref, "node", lines, offset, digest, max_tokens, tokenizer, most)
@@ -182,6 +185,7 @@ def _lines_page(
     most: int | None,
     *,
     turn: TurnInfo | None = None,
+    superseded: bool = False,
 ) -> ZoomResult:
     rest = lines[offset:]
     if not rest and offset:
@@ -213,7 +217,7 @@ def _lines_page(
         attachments=(),
         turn=turn,
         truncated=False,
-        superseded=False,
+        superseded=superseded,
     )
 
 
@@ -250,14 +254,22 @@ def publication_cover(publication: PublicationRow) -> tuple[Span, ...]:
     return exact_cover(publication.start_seq, publication.end_seq)
 
 
-def turn_info(reading: Reading, db: Connection, turn: TurnRow) -> TurnInfo:
-    """A turn as this reader may see it: its publication only if it counts under the reader's marks."""
-    session, number = registry.session_of_generation(db, turn.generation_pk)
+def turn_info(reading: Reading, db: Connection, turn: TurnRow, known_as: tuple[str, int] | None = None) -> TurnInfo:
+    """
+    A turn as this reader may see it: its publication only if it counts under the reader's marks.
+
+    Args:
+        known_as: the session id and generation that name it; None: those that it was begun in. A fork's own history is
+            known by the fork.
+    """
+    if known_as is None:
+        session, number = registry.session_of_generation(db, turn.generation_pk)
+        known_as = session.session_id, number
     chain = reading.scope.chain(db, turn.segment_pk)
     published = publications.number_of_turn(db, turn.turn_pk, reading.sight)
     return TurnInfo(
         id=turn.turn_id,
-        ref=session_ref(session.session_id, number, turn.start_seq),
+        ref=session_ref(*known_as, turn.start_seq),
         publication_ref=None if published is None else publication_ref(published),
         request=request_text(db, chain, turn),
         outcome=turn.outcome,
@@ -338,9 +350,9 @@ def _record_page(
         outcome=None if turn is None else turn.outcome,
         paired_ref=_paired_ref(reading, db, target, record),
         attachments=_attachments(db, record),
-        turn=None if turn is None else turn_info(reading, db, turn),
+        turn=None if turn is None else turn_info(reading, db, turn, (target.session.session_id, target.generation)),
         truncated=_is_cut(record),
-        superseded=False,
+        superseded=is_superseded(reading, db, target),
     )
 
 

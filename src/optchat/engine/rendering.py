@@ -12,7 +12,7 @@ request no longer fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -189,11 +189,22 @@ class _Maker(Generic[M]):
         def show(span: Span, node: Node | None) -> ShownLine:
             canonical = session_ref(self.session.session_id, self.session.generation, span.start, span.count)
             if node is None:
-                return ShownLine(str(span), canonical, "missing", assembly.MISSING_TEXT)
-            return ShownLine(str(span), canonical, "", node.text)
+                return ShownLine(chain.short(span), canonical, "missing", assembly.MISSING_TEXT)
+            return ShownLine(chain.short(span), canonical, "", node.text)
 
+        chain = self.tree.chain
+        named = "" if chain.boundary is None else f" {chain.generation}"
         return Side(
-            self.scope, self.db, self.tree, spans, self.descriptor.clock, self.tokenizer, show, self._own, missing
+            self.scope,
+            self.db,
+            self.tree,
+            spans,
+            self.descriptor.clock,
+            self.tokenizer,
+            show,
+            self._own,
+            named,
+            missing,
         )
 
     def shared_side(self, spans: tuple[Span, ...]) -> Side:
@@ -237,10 +248,10 @@ class _Maker(Generic[M]):
             span = Span(record.seq, 1)
             canonical = session_ref(self.session.session_id, self.session.generation, record.seq)
             node = nodes.get(span)
-            short = None if node is None else ShownLine(str(span), canonical, "", node.text)
+            short = None if node is None else ShownLine(chain.short(span), canonical, "", node.text)
             # A record over the limit can only be shown by its node: its text is not even read.
             text = "" if record.payload_bytes > limit else payloads.load_leaf_text(self.db, record)
-            full = ShownLine(str(span), canonical, "", text)
+            full = ShownLine(chain.short(span), canonical, "", text)
             fits = bool(text)
             found.append(
                 Previous(
@@ -366,7 +377,7 @@ class _Maker(Generic[M]):
             if shown is not None:
                 previous.append(shown)
                 (requests if record.is_request else answers).append(shown.ref)
-        blocks = self._blocks(shared_lines, own_lines, previous, requests, answers, bool(previous), row.missing)
+        blocks = self._blocks(shared_lines, own_lines, previous, requests, answers, bool(previous), missing)
         charges: dict[BlockKind, int] = {}
         for each in blocks:
             natives = self.adapter.encode((each,))
@@ -399,7 +410,7 @@ class _Maker(Generic[M]):
         requests: Sequence[str],
         answers: Sequence[str],
         with_previous: bool,
-        missing: Sequence[str] = (),
+        missing: Iterable[Span] = (),
     ) -> tuple[MemoryBlock, ...]:
         descriptor, session = self.descriptor, self.session
         blocks = [assembly.guidance_block()]
@@ -409,7 +420,8 @@ class _Maker(Generic[M]):
                     self.scope.row.name, self.snapshot_label, descriptor.publications, descriptor.pending, shared
                 )
             )
-        blocks.append(assembly.session_block(session.session_id, session.generation, descriptor.own_end, missing, own))
+        named = [self.tree.chain.short(span) for span in sorted(missing)]
+        blocks.append(assembly.session_block(session.session_id, session.generation, descriptor.own_end, named, own))
         if with_previous:
             blocks.append(assembly.previous_exchange_block(session.session_id, requests, answers, previous))
         return tuple(blocks)

@@ -73,7 +73,7 @@ class SessionTree:
         return _drafted_sizes(self, self.drafts, forest.session_sizes(db, self.chain, spans, clock), clock)
 
     def line_bytes(self, span: Span, size: Size) -> int:
-        return line_size(len(str(span)), size.escaped_bytes)
+        return line_size(len(self.chain.short(span)), size.escaped_bytes)
 
 
 @frozen

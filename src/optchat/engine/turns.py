@@ -104,7 +104,7 @@ def admit(
         current = registry.session_by_pk(db, session.session_pk)
         _usable(current, session.generation_pk)
         found = (
-            turns.find_turn(db, current.generation_pk, public_id)
+            turns.find_on_chain(db, scope.chain(db, current.segment_pk), public_id)
             if turn_id is not None
             else _begun_with(scope, db, current, prepared)
         )
@@ -153,7 +153,7 @@ def _begun_with(
     records = ledger.load_records(db, (record_key for record_key, _, _ in events.values()))
     first = records[min(records)]
     turn = turns.load_turn(db, first.turn_pk)
-    begins = turn is not None and turn.generation_pk == session.generation_pk and turn.start_seq == first.seq
+    begins = turn is not None and turn.start_seq == first.seq
     return turn if begins and all(record.turn_pk == first.turn_pk for record in records.values()) else None
 
 
@@ -205,7 +205,7 @@ def descriptor_of(
     chain = scope.chain(db, session.segment_pk)
     own = forest.load_view(db, chain.own.tree)
     shared = forest.load_view(db, scope.row.shared_tree)
-    previous = turns.last_exchange(db, session.generation_pk) if scope.policy.previous_exchange else None
+    previous = turns.last_exchange(db, chain) if scope.policy.previous_exchange else None
     settings: dict[str, Any] = {name: getattr(scope.policy, name) for name in BYTE_SETTINGS}
     return DescriptorRow(
         turn_pk=turn_pk,

@@ -29,9 +29,9 @@ from optchat.core.snapshots import Snapshot
 from optchat.core.terms import HitKind
 from optchat.engine import answering, listing, reading, searching, viewing
 from optchat.engine.handle import Scope
-from optchat.engine.sights import Reading, SessionTarget, pinned_reading, unknown
+from optchat.engine.sights import Reading, SessionTarget, pinned_reading, published_of, unknown
 from optchat.memory.house import House
-from optchat.store import publications, registry
+from optchat.store import registry
 from optchat.store.rows import Connection
 from optchat.store.scopes import Moment
 
@@ -191,13 +191,17 @@ class Reader:
         row = registry.session_by_id(db, self._scope.pk, session_id)
         if row is None:
             raise unknown(session_id)
+        if eyes.own is not None and eyes.own.session.session_pk == row.session_pk:
+            row = eyes.own.session
+        elif not eyes.sight.owner:
+            row = registry.session_at(db, row.session_pk, eyes.clock)
         chain = self._scope.chain(db, row.segment_pk)
         target = SessionTarget(row, row.generation, row.generation_pk, chain, Span(0, 1))
         if eyes.own is not None and eyes.own.session.session_pk == row.session_pk:
             return target, 0, eyes.own.end
         if eyes.sight.owner:
             return target, 0, registry.segment_length(db, row.segment_pk, chain.own.base_length)
-        published = publications.published_range(db, row.generation_pk, eyes.sight)
+        published = published_of(eyes, db, row, chain).records
         if published is None:
             raise unknown(session_id)
         return target, published.first, published.end

@@ -162,6 +162,22 @@ def number_of_turn(db: Connection, turn_pk: int, sight: Sight) -> int | None:
     return None if value is None else int(value) & KEY_MASK
 
 
+def count_of_generation(db: Connection, generation_pk: int, sight: Sight) -> int:
+    """How many publications of a generation count under a sight's mark."""
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM publication WHERE generation_pk = :generation AND publication_key < :mark"
+            " AND state = 0 AND (retired_clock IS NULL OR retired_clock > :clock)",
+            {
+                "generation": generation_pk,
+                "mark": sight.scope << KEY_BITS | sight.publications,
+                "clock": sight.clock,
+            },
+        )
+    )
+
+
 def live_number(db: Connection, turn_pk: int) -> int | None:
     """The number of a turn's live publication."""
     value = one_value(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from optchat.core.errors import IntegrityError
-from optchat.core.lineage import Chain, Link
+from optchat.core.lineage import Base, Chain, Link
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.store.rows import Connection, Row, all_rows, insert, one_row, one_value, run, with_flags
 
@@ -34,19 +34,14 @@ class SessionRow:
     worktree: str | None
     commit_id: str | None
     created_at: int
-    archived: bool
+    archived: int  # the clock from which on it is; 0: it is not
     revoked: bool
     shared_from: int
     host_messages: int | None
     behind_since: int | None
 
 
-@frozen
-class Base:
-    """What a segment rests on: the first ``length`` records of another one's chain."""
-
-    segment: int
-    length: int
+NO_BASE = Base(None, 0)
 
 
 @frozen
@@ -68,7 +63,7 @@ _SESSION = (
 
 
 def _session(row: Row) -> SessionRow:
-    return SessionRow(*with_flags(row, 9, 15, 16))
+    return SessionRow(*with_flags(row, 9, 16))
 
 
 def find_session(db: Connection, scope_pk: int, host: str, key: str) -> SessionRow | None:
@@ -109,6 +104,18 @@ def session_as_of(db: Connection, generation_pk: int) -> SessionRow:
     )
     assert row is not None, "a stored key names a generation"
     return _session(row)
+
+
+def has_begun(db: Connection, session_pk: int, number: int, clock: int) -> bool:
+    """Whether a session's generation was there already under a clock."""
+    if not number:
+        return True
+    value = one_value(
+        db,
+        "SELECT superseded_clock FROM generation WHERE session_pk = :session AND number = :before",
+        {"session": session_pk, "before": number - 1},
+    )
+    return value is not None and int(value) <= clock
 
 
 def session_at(db: Connection, session_pk: int, clock: int) -> SessionRow:
@@ -157,7 +164,7 @@ def create_session(
     commit_id: str | None,
     at: int,
     revoked: bool = False,
-    base: Base | None = None,
+    base: Base = NO_BASE,
 ) -> SessionRow:
     """Insert a session with its generation 0: on a segment of its own, over a base if it is a fork."""
     session_pk = insert(
@@ -199,7 +206,7 @@ def begin_generation(db: Connection, session: SessionRow, base: Base, clock: int
     return session_by_pk(db, session.session_pk)
 
 
-def _insert_segment(db: Connection, scope_pk: int, base: Base | None) -> int:
+def _insert_segment(db: Connection, scope_pk: int, base: Base) -> int:
     """A segment with its tree and an empty view. What it rests on has ended, so that its view may cover it."""
     tree = insert(db, "INSERT INTO tree (scope_pk, kind) VALUES (:scope, 'session')", {"scope": scope_pk})
     run(
@@ -214,8 +221,8 @@ def _insert_segment(db: Connection, scope_pk: int, base: Base | None) -> int:
         {
             "scope": scope_pk,
             "tree": tree,
-            "base": None if base is None else base.segment,
-            "length": 0 if base is None else base.length,
+            "base": base.segment,
+            "length": base.length,
         },
     )
 
@@ -228,12 +235,15 @@ def _insert_generation(db: Connection, session_pk: int, number: int, segment_pk:
     )
 
 
-def base_of(db: Connection, segment_pk: int) -> Base | None:
-    """What a segment rests on."""
+def base_of(db: Connection, session_pk: int, number: int) -> Base:
+    """What the segment of a session's generation rests on."""
     row = one_row(
-        db, "SELECT base_segment, base_length FROM segment WHERE segment_pk = :segment", {"segment": segment_pk}
+        db,
+        "SELECT base_segment, base_length FROM generation JOIN segment ON segment.segment_pk = generation.segment_pk"
+        " WHERE session_pk = :session AND number = :number",
+        {"session": session_pk, "number": number},
     )
-    return None if row is None or row[0] is None else Base(row[0], row[1])
+    return NO_BASE if row is None else Base(*row)
 
 
 def segments_over(db: Connection, segment_pk: int) -> list[SegmentOver]:
@@ -270,11 +280,24 @@ def is_current(db: Connection, segment_pk: int) -> bool:
     )
 
 
-def set_archived(db: Connection, session_pk: int, archived: bool) -> None:
+def holder_of(db: Connection, segment_pk: int, end: int) -> tuple[int, int, int] | None:
+    """
+    (generation_pk, session_pk, number) of a present generation that has the records below ``end`` of a segment: that of
+    the segment itself, else of the same session, else of a fork. None: they were rewound.
+    """
+    own = generation_of_segment(db, segment_pk)
+    if own is not None and is_current(db, segment_pk):
+        return own
+    held = [found for over in segments_on(db, segment_pk, end) if (found := holder_of(db, over, end)) is not None]
+    return min(held, key=lambda found: (own is None or found[1] != own[1], found[1]), default=None)
+
+
+def set_archived(db: Connection, session_pk: int, clock: int) -> None:
+    """From a clock on it is hidden from discovery; 0: it is not."""
     run(
         db,
-        "UPDATE session SET archived = :archived WHERE session_pk = :session",
-        {"archived": int(archived), "session": session_pk},
+        "UPDATE session SET archived = :clock WHERE session_pk = :session",
+        {"clock": clock, "session": session_pk},
     )
 
 
@@ -307,15 +330,22 @@ def session_id_taken(db: Connection, session_id: str) -> bool:
     return one_row(db, "SELECT 1 FROM session WHERE session_id = :id", {"id": session_id}) is not None
 
 
-def list_sessions(db: Connection, scope_pk: int, *, after: int, limit: int, archived: bool) -> list[SessionRow]:
-    """Sessions in the order in which they were made, from the one after a key."""
+def list_sessions(
+    db: Connection, scope_pk: int, *, after: int, limit: int, archived: bool, clock: int
+) -> list[SessionRow]:
+    """
+    Sessions in the order in which they were made, from the one after a key.
+
+    Args:
+        archived: also those that are archived. clock: the reader's: what was archived after it, is not.
+    """
     return [
         _session(row)
         for row in all_rows(
             db,
             _SESSION + "WHERE session.session_pk > :after AND scope_pk = :scope AND state <> 'deleted'"
-            " AND (NOT archived OR :archived) ORDER BY session.session_pk LIMIT :limit",
-            {"after": after, "scope": scope_pk, "archived": int(archived), "limit": limit},
+            " AND (archived = 0 OR archived > :clock OR :archived) ORDER BY session.session_pk LIMIT :limit",
+            {"after": after, "scope": scope_pk, "archived": int(archived), "clock": clock, "limit": limit},
         )
     ]
 

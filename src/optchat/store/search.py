@@ -286,14 +286,14 @@ _NEWEST: Final = " ORDER BY words.rowid DESC LIMIT :limit"
 _COUNTS: Final = "(p.retired_clock IS NULL OR p.retired_clock > :clock)"
 _FOREIGN_FROM: Final = " CROSS JOIN publication AS p ON p.publication_key = :low + d.visible"
 _FOREIGN: Final = f" AND d.visible < :publications AND p.state = 0 AND {_COUNTS}"
-_OWNER_FROM: Final = " LEFT JOIN publication AS p ON p.publication_key = :low + d.visible"
-# Superseded records answer to their old refs alone: retired with their publication, or, if they never had one, in a
-# generation that was rewound and below no base.
+_OWNER_FROM: Final = (
+    " LEFT JOIN publication AS p ON p.publication_key = :low + d.visible"
+    " LEFT JOIN segment AS s ON s.segment_pk = d.segment_pk"
+)
+# What was rewound, and is no fork's history, answers to its old refs alone; of the shared tree, what was retired.
 _OWNER: Final = (
-    f" AND (p.publication_key IS NULL OR {_COUNTS})"
-    " AND (d.visible IS NOT NULL OR NOT EXISTS (SELECT 1 FROM generation AS g WHERE g.segment_pk = d.segment_pk"
-    " AND g.superseded_clock IS NOT NULL) OR EXISTS (SELECT 1 FROM segment AS c WHERE c.base_segment = d.segment_pk"
-    " AND c.base_length >= d.end_seq))"
+    f" AND (d.segment_pk IS NOT NULL OR p.publication_key IS NULL OR {_COUNTS})"
+    " AND (s.current_length IS NULL OR d.end_seq <= s.current_length)"
 )
 
 
@@ -512,7 +512,7 @@ def count_unindexed(db: Connection, sight: Sight) -> int:
     for row in all_rows(
         db,
         "SELECT job.subject FROM job JOIN record ON record.record_key = job.subject"
-        " JOIN turn AS t ON t.turn_pk = record.turn_pk JOIN publication AS p ON p.publication_key = t.publication_key"
+        " JOIN turn AS t ON t.turn_pk = record.turn_pk JOIN publication AS p ON p.turn_pk = t.turn_pk"
         f" WHERE job.kind = {_INDEX_JOB} AND job.scope_pk = :scope AND record.state = 0"
         f" AND p.publication_key < :low + :publications AND p.state = 0 AND {_COUNTS}"
         " UNION SELECT d.subject FROM document AS d JOIN publication AS p ON p.publication_key = :low + d.visible"

@@ -8,13 +8,14 @@ Refuses to know: when a turn may end, and what a rendering means.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from attrs import frozen
 
+from optchat.core.lineage import Chain
 from optchat.core.publications import TurnState
-from optchat.core.refs import KEY_BITS
+from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.core.terms import Outcome
 from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
 
@@ -70,6 +71,71 @@ def find_turn(db: Connection, generation_pk: int, turn_id: str) -> TurnRow | Non
     return None if row is None else _turn(row)
 
 
+# A turn on a chain is of the generation that has the link's segment, and begins below the length that is kept of it.
+_ON_LINK = (
+    "generation_pk = (SELECT generation.generation_pk FROM generation WHERE generation.segment_pk = :segment)"
+    " AND start_seq < :below"
+)
+
+
+_COUNT = "SELECT count(*) FROM turn"
+
+
+def _links(chain: Chain) -> Iterator[dict[str, int]]:
+    """For each link, own first, what :data:`_ON_LINK` binds."""
+    below = KEY_MASK
+    for link in chain.links:
+        yield {"segment": link.segment, "below": below}
+        below = min(below, link.base_length)
+
+
+def find_on_chain(db: Connection, chain: Chain, turn_id: str) -> TurnRow | None:
+    """The turn of a session's present history with that id: its own, or one that it rests on."""
+    for link in _links(chain):
+        row = one_row(db, f"{_TURN}WHERE {_ON_LINK} AND turn_id = :id", {**link, "id": turn_id})
+        if row is not None:
+            return _turn(row)
+    return None
+
+
+def count_on_chain(db: Connection, chain: Chain) -> int:
+    """How many turns a session's present history has."""
+    return sum(int(one_value(db, f"{_COUNT} WHERE {_ON_LINK} AND removed = 0", link)) for link in _links(chain))
+
+
+def list_on_chain(db: Connection, chain: Chain, *, after: int, limit: int) -> list[TurnRow]:
+    """
+    The turns of a session's present history in order, from the one after a key; -1 is the beginning.
+
+    What a segment rests on was said before it was made, so that the order of keys is that of the history.
+    """
+    found: list[TurnRow] = []
+    for link in reversed(list(_links(chain))):
+        found += [
+            _turn(row)
+            for row in all_rows(
+                db,
+                f"{_TURN}WHERE {_ON_LINK} AND turn_pk > :after AND removed = 0 ORDER BY ordinal LIMIT :limit",
+                {**link, "after": after, "limit": limit - len(found)},
+            )
+        ]
+        if len(found) == limit:
+            break
+    return found
+
+
+def superseded_turns(db: Connection, generation_pk: int, length: int) -> list[TurnRow]:
+    """The ended turns of a generation that a history of that length no longer has."""
+    return [
+        _turn(row)
+        for row in all_rows(
+            db,
+            _TURN + "WHERE generation_pk = :generation AND end_seq > :length AND start_seq >= :length ORDER BY ordinal",
+            {"generation": generation_pk, "length": length},
+        )
+    ]
+
+
 def open_turn(db: Connection, generation_pk: int) -> TurnRow | None:
     """The generation's open or suspended turn: there is at most one."""
     row = one_row(db, _TURN + "WHERE generation_pk = :generation AND state <> 'ended'", {"generation": generation_pk})
@@ -93,54 +159,37 @@ def turn_at(db: Connection, segment_pk: int, seq: int) -> TurnRow | None:
     return None if row is None else _turn(row)
 
 
-def turns_of_generation(db: Connection, generation_pk: int, *, after: int, limit: int) -> list[TurnRow]:
-    """Turns in order, from the one after an ordinal."""
-    return [
-        _turn(row)
-        for row in all_rows(
-            db,
-            _TURN + "WHERE generation_pk = :generation AND ordinal > :after ORDER BY ordinal LIMIT :limit",
-            {"generation": generation_pk, "after": after, "limit": limit},
-        )
-    ]
-
-
-def publishable_before(db: Connection, turn: TurnRow) -> TurnRow | None:
+def publishable_before(db: Connection, turn: TurnRow, shared_from: int) -> TurnRow | None:
     """
     The nearest earlier turn of the generation that is published or is to be: publications are made in that order.
 
-    Turns without records (all that they said was sealed before), inherited and removed ones never are.
+    Turns without records (all that they said was sealed before), inherited and removed ones, and those from before the
+    session was shared, never are.
     """
     row = one_row(
         db,
-        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal AND inherited = 0 AND end_seq > start_seq"
-        " ORDER BY ordinal DESC LIMIT 1",
-        {"generation": turn.generation_pk, "ordinal": turn.ordinal},
+        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal AND ordinal >= :shared AND inherited = 0"
+        " AND removed = 0 AND end_seq > start_seq ORDER BY ordinal DESC LIMIT 1",
+        {"generation": turn.generation_pk, "ordinal": turn.ordinal, "shared": shared_from},
     )
     return None if row is None else _turn(row)
 
 
-def last_exchange(db: Connection, generation_pk: int) -> TurnRow | None:
-    """The newest ended turn that has a request, and records: one that only repeated what was sealed says nothing."""
-    row = one_row(
-        db,
-        _TURN + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 AND end_seq > start_seq"
-        " ORDER BY ordinal DESC LIMIT 1",
-        {"generation": generation_pk},
-    )
-    return None if row is None else _turn(row)
-
-
-def count_turns(db: Connection, generation_pk: int, *, published_below: int | None = None) -> int:
-    """The turns of a generation; with a key, those whose publication lies below it."""
-    return int(
-        one_value(
+def last_exchange(db: Connection, chain: Chain) -> TurnRow | None:
+    """
+    The newest ended turn of a history that has a request, and records: one that only repeated what was sealed says
+    nothing, and one that was removed is forgotten.
+    """
+    for link in _links(chain):
+        row = one_row(
             db,
-            "SELECT count(*) FROM turn WHERE generation_pk = :generation AND (:below IS NULL OR publication_key <"
-            " :below)",
-            {"generation": generation_pk, "below": published_below},
+            f"{_TURN}WHERE {_ON_LINK} AND state = 'ended' AND has_request = 1 AND end_seq > start_seq AND removed = 0"
+            " ORDER BY ordinal DESC LIMIT 1",
+            link,
         )
-    )
+        if row is not None:
+            return _turn(row)
+    return None
 
 
 def insert_turn(
@@ -157,17 +206,14 @@ def insert_turn(
     utc_offset: int,
     worktree: str | None,
     commit_id: str | None,
+    inherited: bool = False,
 ) -> TurnRow:
-    ordinal = one_value(
-        db,
-        "SELECT coalesce(max(ordinal) + 1, 0) FROM turn WHERE generation_pk = :generation",
-        {"generation": generation_pk},
-    )
+    ordinal = next_ordinal(db, generation_pk)
     turn_pk = insert(
         db,
         "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq,"
-        " owner_pk, started_at, utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment,"
-        " :ordinal, 'open', :has_request, :start, :owner, :at, :offset, :worktree, :commit_id)",
+        " owner_pk, started_at, utc_offset, worktree, commit_id, inherited) VALUES (:id, :generation, :scope, :segment,"
+        " :ordinal, 'open', :has_request, :start, :owner, :at, :offset, :worktree, :commit_id, :inherited)",
         {
             "id": turn_id,
             "generation": generation_pk,
@@ -181,11 +227,20 @@ def insert_turn(
             "offset": utc_offset,
             "worktree": worktree,
             "commit_id": commit_id,
+            "inherited": int(inherited),
         },
     )
     turn = load_turn(db, turn_pk)
     assert turn is not None, "just inserted"
     return turn
+
+
+def next_ordinal(db: Connection, generation_pk: int) -> int:
+    """The ordinal of the next turn that a generation begins."""
+    value = one_value(
+        db, "SELECT max(ordinal) FROM turn WHERE generation_pk = :generation", {"generation": generation_pk}
+    )
+    return 0 if value is None else int(value) + 1
 
 
 def set_turn_state(db: Connection, turn_pk: int, state: TurnState, owner_pk: int | None) -> None:
