@@ -1,4 +1,4 @@
-"""Publications that are withdrawn: what stands in for them, what pins keep, and that views neither grow nor get gaps."""
+"""Publications that are withdrawn: what stands in for them, what pins keep, and that no view grows or gets a gap."""
 
 from math import log2
 
@@ -14,7 +14,7 @@ from optchat.engine.trees import shared_tree
 from optchat.engine.withdrawing import Withdrawn, withdraw
 from optchat.store import forest, publications, scopes, turns
 from optchat.testing import DeterministicSummarizer, temporary_memory
-from tests.engine.helpers import BUDGET, SMALL_VIEWS, say, shared_block, words
+from tests.engine.helpers import SMALL_VIEWS, say, shared_block, words
 from tests.engine.remaking_steps import counted, counters
 
 
@@ -30,7 +30,7 @@ def withdrawn(memory: optchat.Memory, numbers: list[int], *, removed: bool) -> W
 
 
 def assert_sound(memory: optchat.Memory) -> None:
-    """All that verification checks. These turns are not undone, as a rewind's are: that they are unpublished is said."""
+    """All that verification checks. These turns are not undone, as a rewind's are: that is said."""
     assert {fault.code for fault in memory.verify().faults} <= {"PUBLICATION_LOST"}
     assert counted(memory) == counters(memory)
 
@@ -169,12 +169,12 @@ def test_scattered_turns_rebuild_a_path_each_and_no_view_grows(removed: bool) ->
     """Schedule 3, small; benchmarks/forgetting.py has its size."""
     summarizer = DeterministicSummarizer()
     with temporary_memory(policy=SMALL_VIEWS, summarizer=summarizer) as memory:
-        spoken(memory, 350, 60)
+        spoken(memory, 210, 60)
         size, lines = view_bytes(memory)
         asked = len(summarizer.requests)
-        done = withdrawn(memory, list(range(0, 350, 7)), removed=removed)
-        assert done.publications == 50
-        assert done.nodes <= 50 * log2(350)
+        done = withdrawn(memory, list(range(0, 210, 7)), removed=removed)
+        assert done.publications == 30
+        assert done.nodes <= 30 * log2(210)
         after, same = view_bytes(memory)
         assert same == lines
         assert after <= size

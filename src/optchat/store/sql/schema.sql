@@ -93,6 +93,7 @@ CREATE TABLE tombstone (
     scope_pk          INTEGER NOT NULL REFERENCES scope,
     hash              BLOB    NOT NULL,
     removed_at        INTEGER NOT NULL,
+    record_key        INTEGER,                      -- of an event key: where the removed record stood
     PRIMARY KEY (scope_pk, hash)
 ) STRICT, WITHOUT ROWID;
 
@@ -201,8 +202,10 @@ CREATE TABLE repin (
     shared_shrinking  INTEGER NOT NULL,
     own_levels        BLOB    NOT NULL,
     own_shrinking     INTEGER NOT NULL,
+    moment_key        INTEGER NOT NULL,             -- scope << 40 | clock, of the turn's marks: "42.1" is reopened by it
     PRIMARY KEY (turn_pk, pin)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX repin_moment ON repin (moment_key, pin);
 
 CREATE TABLE record (
     record_key        INTEGER PRIMARY KEY,
@@ -296,6 +299,7 @@ CREATE TABLE foreign_context (
     publication_key   INTEGER NOT NULL,
     PRIMARY KEY (turn_pk, publication_key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX foreign_context_publication ON foreign_context (publication_key);  -- who was shown it
 
 -- ---- the forest: summary nodes and views ----------------------------------------------------------------------------------
 CREATE TABLE tree (
@@ -404,9 +408,11 @@ CREATE TABLE removal (
     session_pk        INTEGER,                      -- NULL: the whole scope
     removed           TEXT    NOT NULL,             -- JSON: what was removed, counted
     kept              TEXT    NOT NULL,             -- JSON: what was kept, and why
+    seen              TEXT    NOT NULL,             -- JSON: which pins could see some of it (core.snapshots.Taken)
     stage             TEXT    NOT NULL CHECK (stage IN ('rows', 'index', 'pages', 'log', 'scrubbed')),
     hindered          TEXT                          -- what scrubbing waits for; NULL: nothing
 ) STRICT;
+CREATE INDEX removal_epoch ON removal (scope_pk, epoch);
 CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <> 'scrubbed';
 
 -- What of a removal is still to be erased: keys [low, high) of a kind of rows. A step erases some and moves `low`. In a range only

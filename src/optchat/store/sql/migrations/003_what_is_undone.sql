@@ -20,8 +20,12 @@ CREATE TABLE repin (
     shared_shrinking  INTEGER NOT NULL,
     own_levels        BLOB    NOT NULL,
     own_shrinking     INTEGER NOT NULL,
+    moment_key        INTEGER NOT NULL,
     PRIMARY KEY (turn_pk, pin)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX repin_moment ON repin (moment_key, pin);
+CREATE INDEX foreign_context_publication ON foreign_context (publication_key);
+ALTER TABLE tombstone ADD COLUMN record_key INTEGER;
 CREATE TABLE removal (
     removal_pk        INTEGER PRIMARY KEY,
     scope_pk          INTEGER NOT NULL REFERENCES scope,
@@ -32,9 +36,11 @@ CREATE TABLE removal (
     session_pk        INTEGER,
     removed           TEXT    NOT NULL,
     kept              TEXT    NOT NULL,
+    seen              TEXT    NOT NULL,
     stage             TEXT    NOT NULL CHECK (stage IN ('rows', 'index', 'pages', 'log', 'scrubbed')),
     hindered          TEXT
 ) STRICT;
+CREATE INDEX removal_epoch ON removal (scope_pk, epoch);
 CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <> 'scrubbed';
 CREATE TABLE erasure (
     removal_pk        INTEGER NOT NULL REFERENCES removal,
