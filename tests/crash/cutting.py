@@ -1,0 +1,307 @@
+"""
+Invariant 9, at every operation: record a use case once, cut it everywhere, and look at what is found after each cut.
+
+What a cut leaves must be a state that a commit made: the one before or the one after, and never an earlier one than
+what had been acknowledged by then. It is opened by the plain library, on the plain disk.
+"""
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import apsw
+import xxhash
+from attrs import Factory, define, frozen
+
+import optchat
+from optchat.core.errors import OptchatError
+from optchat.memory import compaction
+from optchat.store import connection, migrate
+from optchat.store.connection import Store
+from tests.crash.use_cases import UseCase, opened
+from tests.crash.vfs import MODELS, Cut, Disk, Image, Model, Operation, cuts, place, recording, taken_from
+from tests.engine.working import WanderingClock
+
+# Owners are the processes themselves: each opening has its own row. A migration draws the scopes' secrets.
+_UNCOUNTED = ("owner", "sqlite_schema")
+_DRAWN = {"scope": ("secret",)}
+_LOG_PAGES = 48  # instead of 1,000, which fresh files grow their log to: a cut of each is a cut of all
+_NUMBERS = (
+    "SELECT coalesce(max(next_publication), 0), coalesce(max(next_document), 0), coalesce(max(clock), 0),"
+    " coalesce(max(epoch), 0), (SELECT coalesce(max(seq), 0) FROM sqlite_sequence),"
+    " (SELECT coalesce(max(turn_pk), 0) FROM turn), (SELECT coalesce(max(session_pk), 0) FROM session) FROM scope"
+)
+
+
+class Torn(AssertionError):
+    """What was found after a cut is no state that the use case made."""
+
+
+@frozen
+class State:
+    """All rows of a file, as a digest; and the numbers that may never come again."""
+
+    digest: str
+    numbers: tuple[int, ...]
+
+
+def state_of(db: apsw.Connection) -> State:
+    """All rows that a transaction sees."""
+    tables = db.execute(
+        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'shadow') ORDER BY name"
+    ).fetchall()
+    digest = xxhash.xxh3_128()
+    for (table,) in tables:
+        if table not in _UNCOUNTED:
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info([{table}])")]
+            shown = ", ".join(f"[{name}]" for name in columns if name not in _DRAWN.get(table, ()))
+            digest.update(repr((table, db.execute(f"SELECT {shown} FROM [{table}]").fetchall())).encode())
+    numbers = db.execute(_NUMBERS).fetchone()
+    assert numbers is not None
+    return State(digest.hexdigest(), tuple(numbers))
+
+
+def opened_store(path: Path) -> Store:
+    return Store.open(path, mode="rwc", lock_wait_seconds=5.0, clock=WanderingClock())
+
+
+@contextmanager
+def small_logs() -> Iterator[None]:
+    """Files that are made in the block have a small log: an image is smaller, and the same things happen to it."""
+    real, migrate.WAL_PAGES = migrate.WAL_PAGES, _LOG_PAGES
+    try:
+        yield
+    finally:
+        migrate.WAL_PAGES = real
+
+
+@contextmanager
+def placed(image: Image) -> Iterator[Path]:
+    """An image in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="optchat-cut-"))
+    try:
+        place(image, folder / "memory.db")
+        yield folder / "memory.db"
+    finally:
+        shutil.rmtree(folder)
+
+
+# ---- recording -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Recording:
+    """
+    A use case as it ran: what was done to the disk, where the case began in it, and the states that it went through.
+
+    ``acknowledged`` has, for each state but the first, the point from which on it may not be lost.
+    """
+
+    before: Image
+    operations: list[Operation]
+    first: int
+    states: list[State]
+    acknowledged: list[int]
+
+    def allowed(self, point: int) -> list[State]:
+        """What may be found after a cut: the state that was acknowledged last, or the next one."""
+        reached = sum(at <= point for at in self.acknowledged)
+        return self.states[reached : reached + 2]
+
+
+_bases: dict[Callable[[Path], None], Image] = {}
+
+
+def base_of(case: UseCase) -> Image:
+    """The closed file that a case begins with; made once."""
+    if case.base not in _bases:
+        with placed({}) as path:
+            case.base(path)
+            _bases[case.base] = taken_from(path)
+    return _bases[case.base]
+
+
+@contextmanager
+def commits_noticed(notice: Callable[[], None]) -> Iterator[None]:
+    """Call ``notice`` after each commit, while nothing else is written."""
+    real = connection._commit
+
+    def commit(db: apsw.Connection) -> None:
+        real(db)
+        notice()
+
+    connection._commit = commit
+    try:
+        yield
+    finally:
+        connection._commit = real
+
+
+def record(case: UseCase) -> Recording:
+    """Run a case once, and remember it."""
+    before = base_of(case)
+    with placed(before) as path, recording(path) as recorder, ExitStack() as stack:
+        action = case.arrange(path, stack)
+        first = len(recorder.operations)
+        commits: list[int] = []
+        with commits_noticed(lambda: commits.append(len(recorder.operations))):
+            action()
+        operations = list(recorder.operations)
+    return _with_states(Recording(before, operations, first, [], []), commits)
+
+
+def _with_states(recording: Recording, commits: list[int]) -> Recording:
+    states: list[State] = []
+    acknowledged: list[int] = []
+    points = [recording.first, *commits, len(recording.operations)]
+    for point, image in _images_at(recording, points):
+        with placed(image) as path:
+            found = _store_state(path)
+        if not states:
+            states.append(found)
+        elif found != states[-1]:  # a commit that wrote nothing made no state; nor did one of another kind of rows
+            states.append(found)
+            acknowledged.append(point)
+    return Recording(recording.before, recording.operations, recording.first, states, acknowledged)
+
+
+def _images_at(recording: Recording, points: list[int]) -> Iterator[tuple[int, Image]]:
+    disk, done = Disk.of(recording.before), 0
+    for point in points:
+        for operation in recording.operations[done:point]:
+            disk.apply(operation)
+        done = point
+        yield point, disk.image("death")
+
+
+def _store_state(path: Path) -> State:
+    store = opened_store(path)
+    try:
+        with store.read() as db:
+            return state_of(db)
+    finally:
+        store.close()
+
+
+# ---- looking at what is left -----------------------------------------------------------------------------------------
+
+
+@define
+class Figures:
+    """How much was cut, and how much of it was different."""
+
+    points: Counter[Model] = Factory(Counter)
+    images: int = 0
+    states: int = 0
+    settled: int = 0
+
+    def add(self, other: "Figures") -> None:
+        self.points += other.points
+        self.images += other.images
+        self.states += other.states
+        self.settled += other.settled
+
+    def __str__(self) -> str:
+        models = ", ".join(f"{model} {self.points[model]}" for model in MODELS)
+        return f"{sum(self.points.values())} points ({models}), {self.images} images, {self.settled} settled"
+
+
+def _fingerprint(image: Image) -> bytes:
+    digest = xxhash.xxh3_128()
+    for role in sorted(image):
+        digest.update(f"{role} {len(image[role])} ".encode())
+        digest.update(image[role])
+    return digest.digest()
+
+
+def cut_everywhere(
+    recorded: Recording,
+    *,
+    wanted: Callable[[int], bool] = lambda _point: True,
+    draws: int = 1,
+    settle_every: int = 25,
+) -> Figures:
+    """
+    Cut a recording at the points that are wanted, and check each image that was not seen before.
+
+    Raises:
+        Torn: an image that is no allowed state, or cannot be worked with.
+    """
+    figures = Figures(states=len(recorded.states))
+    seen: dict[bytes, State] = {}
+    known: set[State] = set()
+    for cut in cuts(recorded.before, recorded.operations, first=recorded.first, wanted=wanted, draws=draws):
+        figures.points[cut.model] += 1
+        key = _fingerprint(cut.image)
+        allowed = recorded.allowed(cut.point)
+        if key not in seen:
+            figures.images += 1
+            seen[key] = _check(recorded, cut, settles=figures.images % settle_every == 0, known=known, figures=figures)
+        if seen[key] not in allowed:
+            number = recorded.states.index(seen[key]) if seen[key] in recorded.states else None
+            raise Torn(
+                f"{_where(recorded, cut)}: found state {number}, and not {[*map(recorded.states.index, allowed)]}"
+            )
+    return figures
+
+
+def _where(recorded: Recording, cut: Cut) -> str:
+    before = recorded.operations[cut.point - 1] if cut.point else None
+    after = recorded.operations[cut.point] if cut.point < len(recorded.operations) else None
+    near = ", before ".join(f"{each.kind} {each.role} {each.offset}" if each else "the end" for each in (before, after))
+    return f"{cut.model} at {cut.point - recorded.first} of {len(recorded.operations) - recorded.first} (after {near})"
+
+
+def _check(recorded: Recording, cut: Cut, *, settles: bool, known: set[State], figures: Figures) -> State:
+    try:
+        with placed(cut.image) as path:
+            store = opened_store(path)
+            try:
+                with store.read() as db:
+                    found = state_of(db)
+                    said = db.execute("PRAGMA integrity_check").get
+            finally:
+                store.close()
+            if said != "ok":
+                raise Torn(f"{_where(recorded, cut)}: {said}")
+            if found not in known or settles:
+                known.add(found)
+                figures.settled += 1
+                goes_on(path, found)
+    except (OptchatError, AssertionError, apsw.Error) as error:
+        if isinstance(error, Torn):
+            raise
+        raise Torn(f"{_where(recorded, cut)}: {type(error).__name__}: {error}") from error
+    return found
+
+
+def _verified(memory: optchat.Memory) -> None:
+    report = memory.verify()
+    assert report.ok, report.faults
+
+
+def goes_on(path: Path, left: State) -> None:
+    """Whoever comes next finds all the work that is left, does it, and uses no number again."""
+    with opened(path) as memory:
+        _verified(memory)
+        memory.retry_failed()  # time stands still, and would let nothing be tried again
+        if memory.status().summarizer == "another-1":
+            compaction.take_over(memory)
+        with memory.session("who comes next").turn("goes on") as turn:
+            turn.assistant("after the cut")
+        status = memory.settle()
+        assert status.ready, status
+        assert not status.failures, status.failures
+        _verified(memory)
+        with memory._scope.store.read() as db:
+            numbers = state_of(db).numbers
+            published = db.execute(
+                "SELECT publication_key & 1099511627775 FROM turn WHERE turn_id = :turn",
+                {"turn": turn.id},
+            ).get
+        assert all(now >= before for now, before in zip(numbers, left.numbers, strict=True)), (numbers, left.numbers)
+        assert isinstance(published, int)
+        assert published >= left.numbers[0], "a publication's number came again"
