@@ -21,7 +21,7 @@ from optchat.core.messages import HostMessage
 from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.status import ResyncReport, Status, VerifyReport
 from optchat.core.transcripts import Note
-from optchat.engine import calls, history, turns, upkeep, verifying as verification, work
+from optchat.engine import calls, history, scrubbing, turns, upkeep, verification, work
 from optchat.engine.handle import Scope
 from optchat.engine.importing import load_file
 from optchat.engine.neutral import NeutralAdapter
@@ -294,7 +294,8 @@ class Memory(Reader):
         """
         Work this scope's jobs here, or wait for the live worker's, until none can run or the time is over (§ 9).
 
-        A job that is to be tried again in a moment is waited for; a pause, of trouble or by a ceiling, is not.
+        A job that is to be tried again in a moment is waited for; a pause, of trouble or by a ceiling, is not. What was
+        removed from the file is erased for good after that, as far as nothing hinders it: see ``scrub_pending``.
 
         Args:
             timeout_seconds: None: no limit.
@@ -316,6 +317,7 @@ class Memory(Reader):
                     break
         elif worker is not None:
             worker.work_off(self._scope, over)
+        scrubbing.scrub(self._scope, lambda: over() or self._house.closing.is_set(), whole=True)
         return self.status()
 
     def _can_run(self, worker: Worker) -> bool:
