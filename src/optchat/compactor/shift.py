@@ -35,6 +35,7 @@ from optchat.engine.calls import Finished
 from optchat.engine.handle import Scope
 from optchat.engine.indexing import index_step
 from optchat.engine.inputs import Task
+from optchat.engine.scrubbing import scrub_slice
 from optchat.store import queue, scopes
 
 if TYPE_CHECKING:
@@ -299,9 +300,10 @@ class Shift:
 
 
 def upkeep(scope: Scope) -> bool:
-    """End the leases and the turns of dead processes. Whether there were any."""
+    """End the leases and the turns of dead processes, and scrub for a moment. Whether there was anything to do."""
     leases = work.end_dead_leases(scope)
-    return bool(turns.end_abandoned(scope) + leases)
+    ended = turns.end_abandoned(scope) + leases
+    return scrub_slice(scope) or bool(ended)
 
 
 def can_claim(scope: Scope, summarizer: str) -> bool:

@@ -331,9 +331,6 @@ class _Scrubber:
             removal = erasure.removal
             return erasing.erase_rendering_hashes(db, removal.scope_pk, removal.clock, low, high, _ROWS)
 
-        def publications(db: Connection, _: Callable[[], bool]) -> int:
-            return erasing.erase_publications(db, low, high, _ROWS)
-
         def sessions(db: Connection, _: Callable[[], bool]) -> int:
             return erasing.erase_sessions(db, low, high, _ROWS)
 
@@ -346,7 +343,6 @@ class _Scrubber:
             "turns": turns,
             "retrievals": retrievals,
             "renderings": renderings,
-            "publications": publications,
             "sessions": sessions,
             "scopes": scopes,
         }

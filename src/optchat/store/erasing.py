@@ -4,9 +4,9 @@ What a row loses when what it holds is erased.
 Decides: per table, which columns hold what was said or made of it, and what stays so that no number is used again.
 Refuses to know: in which order and how much at a time (:mod:`optchat.engine.scrubbing`), and why something was removed.
 
-Invariant: nothing is erased that is not hidden, whatever keys a caller names: a record, node, revision, document or
-publication of state 1, a turn that is removed, a session or scope that is deleted. What stays of a record, a turn, a
-publication, a session or a scope is a tombstone: its key, and numbers that tell where it stood.
+Invariant: nothing is erased that is not hidden, whatever keys a caller names: a record, node, revision or document of
+state 1, a turn that is removed, a session or scope that is deleted; but of a tree all is erased. What stays of a record,
+a turn, a session or a scope is a tombstone: its key, and numbers that tell where it stood. A publication is no more.
 """
 
 from __future__ import annotations
@@ -264,6 +264,17 @@ def nodes_of_tree(db: Connection, tree_pk: int, limit: int) -> list[int]:
 
 def erase_nodes(db: Connection, node_keys: Sequence[int]) -> None:
     """Erase positions with all their revisions; their entries are gone by now."""
+    for recipe, count in all_rows(  # of a tree that goes as a whole: what was hidden is not counted any more
+        db,
+        "SELECT recipe_pk, count(*) FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND state = 0"
+        " GROUP BY recipe_pk",
+        {"keys": keys(node_keys)},
+    ):
+        run(
+            db,
+            "UPDATE recipe SET nodes = nodes - :count WHERE recipe_pk = :recipe AND kind <> 'join'",
+            {"count": count, "recipe": recipe},
+        )
     for table in ("node_foreign", "node_history", "node"):
         run(db, f"DELETE FROM {table} WHERE node_key IN (SELECT value FROM carray(:keys))", {"keys": keys(node_keys)})
     for kind in _NODE_JOBS:
@@ -378,22 +389,6 @@ def erase_rendering_hashes(db: Connection, scope_pk: int, clock: int, low: int, 
     for key, concerned in rows:
         if concerned:
             run(db, "UPDATE rendering SET memory_sha256 = x'' WHERE turn_pk = :turn", {"turn": key})
-    return high if len(rows) < limit else rows[-1][0] + 1
-
-
-def erase_publications(db: Connection, low: int, high: int, limit: int) -> int:
-    """Leave numbers of removed publications; where it got to."""
-    rows = all_rows(
-        db,
-        "SELECT publication_key FROM publication WHERE publication_key >= :low AND publication_key < :high"
-        " AND state = 1 ORDER BY publication_key LIMIT :limit",
-        {"low": low, "high": high, "limit": limit},
-    )
-    run(
-        db,
-        "UPDATE publication SET outcome = '' WHERE publication_key IN (SELECT value FROM carray(:keys)) AND state = 1",
-        {"keys": keys(row[0] for row in rows)},
-    )
     return high if len(rows) < limit else rows[-1][0] + 1
 
 
