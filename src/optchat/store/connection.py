@@ -67,6 +67,7 @@ class Store:
         self._inode: Inode | None = None
         self._log_frames = 0
         self._checkpointer = Checkpointer(path, self._exclude_writers)
+        self.when_undone: list[Callable[[], None]] = []  # what was believed of rows that a rollback took back
 
     @staticmethod
     def open(path: StrPath, *, mode: Mode, lock_wait_seconds: float, clock: Clock) -> Store:
@@ -405,6 +406,8 @@ class Store:
             return
         if db.in_transaction:
             db.execute("ROLLBACK")
+        for forget in self.when_undone:
+            forget()
         try:
             # Refused while a statement that writes is unfinished: the traceback may hold its cursor for long.
             db.execute("BEGIN")

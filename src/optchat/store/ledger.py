@@ -309,6 +309,29 @@ def find_events(db: Connection, chain: Chain, events: Iterable[bytes]) -> dict[b
     return found
 
 
+def events_between(db: Connection, low: int, high: int) -> dict[int, tuple[bytes, int]]:
+    """
+    (event key, revision) of what is sealed in ``[low, high)`` of one segment, by record key.
+
+    It looks at all event keys of the segment: an index of their records would cost each seal a page.
+    """
+    return {
+        row[0]: (row[1], row[2])
+        for row in all_rows(
+            db,
+            "SELECT record_key, event_hash, revision FROM event WHERE segment_pk = :segment AND record_key >= :low"
+            " AND record_key < :high",
+            {"segment": low >> KEY_BITS, "low": low, "high": high},
+        )
+    }
+
+
+def written_structure(db: Connection, record_key: int) -> str | None:
+    """A record's structure as it was written: what its hash is over."""
+    value = one_value(db, "SELECT structure FROM record WHERE record_key = :key", {"key": record_key})
+    return None if value is None else str(value)
+
+
 def insert_event(db: Connection, segment_pk: int, event: bytes, revision: int, record_key: int) -> None:
     run(
         db,

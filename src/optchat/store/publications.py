@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from optchat.core.jobs import KIND_NUMBER
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.core.snapshots import PublicationState, Published, Sight
 from optchat.core.terms import Outcome
@@ -175,6 +176,27 @@ def count_of_generation(db: Connection, generation_pk: int, sight: Sight) -> int
                 "clock": sight.clock,
             },
         )
+    )
+
+
+def has_job(db: Connection, turn_pk: int) -> bool:
+    """Whether a turn's publication is still to be made."""
+    return (
+        one_row(
+            db,
+            "SELECT 1 FROM job WHERE kind = :kind AND subject = :turn",
+            {"kind": KIND_NUMBER["publication"], "turn": turn_pk},
+        )
+        is not None
+    )
+
+
+def cancel(db: Connection, turn_pk: int) -> None:
+    """A publication that is still to be made never is: a worker that has made its text finds no job to commit."""
+    run(
+        db,
+        "DELETE FROM job WHERE kind = :kind AND subject = :turn",
+        {"kind": KIND_NUMBER["publication"], "turn": turn_pk},
     )
 
 
