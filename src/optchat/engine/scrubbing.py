@@ -53,6 +53,8 @@ _PIECES: Final = 8  # of a blob, before the clock is looked at
 _HASH_BITS: Final = 16  # of an event's hash, in the keys of "events"
 _ALL_HASHES: Final = 1 << _HASH_BITS
 _HASHES: Final = 1 << 10  # the share of them of a segment's events that is looked through at a time
+_PATIENCE_SECONDS: Final = 0.5  # with readers, none of it under the lock
+_PAUSE_SECONDS: Final = 0.02
 _PAGES: Final = 16  # of the index, before the clock is looked at
 
 
@@ -331,6 +333,9 @@ class _Scrubber:
             removal = erasure.removal
             return erasing.erase_rendering_hashes(db, removal.scope_pk, removal.clock, low, high, _ROWS)
 
+        def publications(db: Connection, _: Callable[[], bool]) -> int:
+            return erasing.erase_publications(db, low, high, _ROWS)
+
         def sessions(db: Connection, _: Callable[[], bool]) -> int:
             return erasing.erase_sessions(db, low, high, _ROWS)
 
@@ -343,6 +348,7 @@ class _Scrubber:
             "turns": turns,
             "retrievals": retrievals,
             "renderings": renderings,
+            "publications": publications,
             "sessions": sessions,
             "scopes": scopes,
         }
@@ -426,11 +432,18 @@ class _Scrubber:
 
     def _empty_log(self, removals: Sequence[RemovalRow]) -> bool:
         store, wait = self.scope.store, self.scope.policy.lock_wait_seconds
-        store.checkpoint()  # the bulk of it, without the lock
-        if not store.truncate_log(wait_seconds=wait):
-            return self._hinder(
-                removals, f"{describe_readers(store.path)}; the log is emptied when nobody reads what it holds"
-            )
+        # Whoever reads for a moment only, or moves the log just now, is not named as in the way; nor waited for again.
+        known = all(removal.hindered is not None for removal in removals)
+        end = time.monotonic() + (0 if known and not self.whole else _PATIENCE_SECONDS)
+        while True:
+            store.checkpoint()  # the bulk of it, without the lock
+            if store.truncate_log(wait_seconds=wait):
+                break
+            if time.monotonic() >= end:
+                return self._hinder(
+                    removals, f"{describe_readers(store.path)}; the log is emptied when nobody reads what it holds"
+                )
+            time.sleep(_PAUSE_SECONDS)
         with store.write(wait_seconds=wait) as db:
             scrubs.advance(db, removals, "scrubbed")
         return True

@@ -5,8 +5,9 @@ Decides: per table, which columns hold what was said or made of it, and what sta
 Refuses to know: in which order and how much at a time (:mod:`optchat.engine.scrubbing`), and why something was removed.
 
 Invariant: nothing is erased that is not hidden, whatever keys a caller names: a record, node, revision or document of
-state 1, a turn that is removed, a session or scope that is deleted; but of a tree all is erased. What stays of a record,
-a turn, a session or a scope is a tombstone: its key, and numbers that tell where it stood. A publication is no more.
+state 1, a turn that is removed, a session or scope that is deleted; but of a tree all is erased. What stays of a
+record, a turn, a session or a scope is a tombstone: its key, and numbers that tell where it stood. A publication is no
+more than that.
 """
 
 from __future__ import annotations
@@ -389,6 +390,23 @@ def erase_rendering_hashes(db: Connection, scope_pk: int, clock: int, low: int, 
     for key, concerned in rows:
         if concerned:
             run(db, "UPDATE rendering SET memory_sha256 = x'' WHERE turn_pk = :turn", {"turn": key})
+    return high if len(rows) < limit else rows[-1][0] + 1
+
+
+def erase_publications(db: Connection, low: int, high: int, limit: int) -> int:
+    """Forget when removed publications were made; where it got to."""
+    rows = all_rows(
+        db,
+        "SELECT publication_key FROM publication WHERE publication_key >= :low AND publication_key < :high"
+        " AND state = 1 ORDER BY publication_key LIMIT :limit",
+        {"low": low, "high": high, "limit": limit},
+    )
+    run(
+        db,
+        "UPDATE publication SET completed_at = 0, published_at = 0"
+        " WHERE publication_key IN (SELECT value FROM carray(:keys)) AND state = 1",
+        {"keys": keys(row[0] for row in rows)},
+    )
     return high if len(rows) < limit else rows[-1][0] + 1
 
 

@@ -425,6 +425,7 @@ CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <>
 --   records       record_key: records of state 1, with index entries, pages' trees, events and the blobs that nobody else needs
 --   retrievals    retrieval_pk: of removed turns the row; of others' the hash and size of an answer that showed what is removed
 --   renderings    turn_pk: hashes of memory that showed what is removed, in the scope; of turns that began before the removal
+--   publications  publication_key: when publications of state 1 were made; their outcomes stay, which turns are counted by
 --   turns         turn_pk: turns of removed = 1, with what was staged, retrieved, pinned and rendered
 --   sessions      session_pk: sessions of state 'deleted', with a project that no other session names
 --   scopes        scope_pk: a removed scope's name, summarizer and secret, tombstones, recipes and jobs
