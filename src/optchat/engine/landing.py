@@ -136,21 +136,29 @@ class Landing:
             self._index_node(key, revised, self._birth())
         self._landed.append(key)
 
-    def withdraw(self, key: int, node: Node, recipe: Recipe, inputs: bytes, *, hidden: bool) -> None:
+    def withdraw(self, key: int, node: Node, recipe: Recipe, inputs: bytes, *, hidden: bool, fresh: bool) -> None:
         """
         Put what a withdrawal leaves in a node's place, as a new revision. The caller sees to all that was made of it,
         so that nothing becomes stale here, and nobody is woken.
 
         Args:
             hidden: what was there is removed: pins from before find the new text, too. Else they keep what they had.
+            fresh: it stands for a verbatim leaf, which had no row.
         """
-        if hidden:
+        if fresh:
+            forest.insert_node(self.db, key, node, self._recipe(recipe), inputs, self._birth())
+            self._made[self._recipe(recipe)] += recipe.kind != "join"
+            self._nodes[key] = node
+            self._changed.add(key)
+        elif hidden:
             before = forest.supplant_node(self.db, key, node, self._recipe(recipe), inputs)
             search.hide_node_documents(self.db, key)
+            self._revised(before, node, recipe, ())
         else:
             before = forest.revise_node(self.db, key, node, self._recipe(recipe), inputs, self._birth())
             search.replace_node_documents(self.db, key, self._birth())
-        self._revised(before, node, recipe, ())
+            self._revised(before, node, recipe, ())
+        self._visible = True
         self._note_for_view(key)
 
     def _revised(self, before: forest.MadeRow, node: Node, recipe: Recipe, foreign: Sequence[int]) -> Node:
@@ -185,13 +193,17 @@ class Landing:
     def turn_ended(self, turn: TurnRow) -> None:
         """A turn has its outcome: its records join the session's view, and its publication is due."""
         assert turn.end_seq is not None, "an ended turn has an end"
-        registry.set_ended_length(self.db, turn.segment_pk, turn.end_seq)
-        self._segments.clear()
-        self._views.turn_ended(turn.segment_pk)
+        self.records_ended(turn.segment_pk, turn.end_seq)
         session, _number = registry.session_of_generation(self.db, turn.generation_pk)
         present = session.generation_pk == turn.generation_pk
         if present and not session.revoked and turn.ordinal >= session.shared_from:  # else it shares nothing of it
             self.publication_due(turn, session)
+
+    def records_ended(self, segment_pk: int, end: int) -> None:
+        """The records below ``end`` of a segment are of ended turns: its view may cover them."""
+        registry.set_ended_length(self.db, segment_pk, end)
+        self._segments.clear()
+        self._views.turn_ended(segment_pk)
 
     def publication_due(self, turn: TurnRow, session: SessionRow) -> None:
         """

@@ -72,48 +72,46 @@ def withdraw(landing: Landing, numbers: Iterable[int], *, removed: bool) -> With
         removed: False: retired, by a rewind or an edit. True: deleted or revoked.
     """
     landing.follow()  # what this transaction itself made is there now, and waits for nobody
+    rows = unpublish(landing, numbers, removed=removed)
+    label = REMOVED if removed else SUPERSEDED
+    keys = [leaf_key(landing, row.number) for row in rows if row.retired_clock is None]
+    nodes = len(replace(landing, dict.fromkeys(keys, Gone(label)), hidden=removed))
+    if removed:
+        nodes += len(forget_retired(landing, rows))
+    return Withdrawn(len(rows), nodes)
+
+
+def unpublish(landing: Landing, numbers: Iterable[int], *, removed: bool) -> list[PublicationRow]:
+    """Nobody counts these publications any more; those that somebody did, as they were. Their nodes stand still."""
     scope, db = landing.scope, landing.db
     rows = publications.load_publications(db, scope.pk, sorted(set(numbers)))
-    rows = {number: row for number, row in rows.items() if not row.removed}
-    retired = {number: row for number, row in rows.items() if row.retired_clock is not None}
-    live = {number: row for number, row in rows.items() if number not in retired}
-    for row in live.values():
-        _withdraw_row(landing, row, removed=removed)
-    label = REMOVED if removed else SUPERSEDED
-    nodes = replace(landing, {_leaf_key(landing, number): label for number in live}, hidden=removed)
-    if removed:
-        nodes += _forget_retired(landing, retired)
-    return Withdrawn(len(rows) if removed else len(live), nodes)
+    found = [row for row in rows.values() if not row.removed and (removed or row.retired_clock is None)]
+    for row in found:
+        if removed:
+            publications.remove_publication(db, row.publication_key)
+        else:
+            publications.retire_publication(db, row.publication_key, landing.born)
+        turns.mark_unpublished(db, row.publication_key)
+        landing.now_visible()
+    return found
 
 
-def _leaf_key(landing: Landing, number: int) -> int:
+def leaf_key(landing: Landing, number: int) -> int:
+    """The leaf of a publication in the shared tree."""
     return node_key(landing.scope.row.shared_tree, Span(number, 1))
 
 
-def _withdraw_row(landing: Landing, row: PublicationRow, *, removed: bool) -> None:
-    if removed:
-        publications.remove_publication(landing.db, row.publication_key)
-    else:
-        publications.retire_publication(landing.db, row.publication_key, landing.born)
-    turns.mark_unpublished(landing.db, row.publication_key)
-    landing.now_visible()
-
-
-def _forget_retired(landing: Landing, rows: Mapping[int, PublicationRow]) -> int:
+def forget_retired(landing: Landing, rows: Iterable[PublicationRow]) -> list[int]:
     """
-    Publications that were retired before are removed: nothing current was made of them, only what older pins name.
-
-    So no pin is disturbed that could not see them.
+    Of publications that were retired before they were removed: hide what only older pins name. Nothing current was
+    made of them, so that no pin is disturbed that could not see them. The keys of the nodes that had such revisions.
     """
-    hidden = 0
-    for number, row in rows.items():
-        assert row.retired_clock is not None, "retired"
-        publications.remove_publication(landing.db, row.publication_key)
-        landing.now_visible()
-        key: int | None = _leaf_key(landing, number)
-        while key is not None:
+    hidden: list[int] = []
+    for row in rows:
+        key = leaf_key(landing, row.number) if row.retired_clock is not None else None
+        while key is not None and row.retired_clock is not None:
             if forest.hide_history(landing.db, key, row.retired_clock):
-                hidden += 1
+                hidden.append(key)
             search.hide_node_documents(landing.db, key, row.retired_clock)
             above = dependents(landing.scope, landing.db, key)
             key = next(iter(forest.load_made(landing.db, above)), None)
@@ -123,48 +121,70 @@ def _forget_retired(landing: Landing, rows: Mapping[int, PublicationRow]) -> int
 # ---- nodes that lose a source ----------------------------------------------------------------------------------------
 
 
-def replace(landing: Landing, gone: Mapping[int, str | None], *, hidden: bool) -> int:
+@frozen
+class Gone:
     """
-    Put something else in the place of nodes, and of all that was made of them, in whatever tree; how many nodes.
+    What becomes of a node whose source is gone: the label of its tombstone. None: its sources are still there, and only
+    what it says must go. ``verbatim``: the leaf that it was, where it had no row.
+    """
+
+    label: str | None
+    verbatim: Node | None = None
+
+
+def replace(landing: Landing, gone: Mapping[int, Gone], *, hidden: bool) -> list[int]:
+    """
+    Put something else in the place of nodes, and of all that was made of them, in whatever tree; the keys of all these.
 
     Args:
-        gone: by node key, the label of the tombstone that is left; None: the node's own sources are still there, and
-            only what it says must go.
+        gone: by node key.
         hidden: it is gone from under every pin. Else pins from before keep what they had.
     """
-    made, unmade = _upwards(landing, gone)
+    leaves = {
+        key: MadeRow(key, each.verbatim, NO_INPUTS, 0, "join", "")
+        for key, each in gone.items()
+        if each.verbatim is not None
+    }
+    made, unmade = _upwards(landing, gone, leaves)
     order = sorted(made, key=lambda key: rank(landing.scope, landing.db, key))
     again: dict[int, Origin] = {}
     spoken = Spoken(landing.db)
     for key in order:
-        before = made[key]
-        label = gone.get(key)
+        before, fresh = made[key], key in leaves
+        label = gone[key].label if key in gone else None
         if label is not None:
-            landing.withdraw(key, tombstone(before.node, label, landing.at), TOMBSTONE, NO_INPUTS, hidden=hidden)
-            continue
-        origin = origin_of(landing.scope, landing.db, key)
-        left = _from_inputs(landing, before, origin) if origin.tree else _from_source(landing, before, origin, spoken)
-        landing.withdraw(key, left.node, left.recipe, left.inputs, hidden=hidden)
-        if left.recipe.kind == "stand_in":
-            again[key] = origin
+            left = _Left(tombstone(before.node, label, landing.at), TOMBSTONE, NO_INPUTS)
+        else:
+            origin = origin_of(landing.scope, landing.db, key)
+            left = (
+                _from_source(landing, before, origin, spoken)
+                if origin.tree is None
+                else _from_inputs(landing, before, origin)
+            )
+            if left.recipe.kind == "stand_in":
+                again[key] = origin
+        landing.withdraw(key, left.node, left.recipe, left.inputs, hidden=hidden, fresh=fresh)
     for key, origin in again.items():
         _to_be_written(landing, key, [need for need in origin.input_keys if need in again])
     for key in unmade:
         landing.changed_under(key)  # of other inputs now, and perhaps without a call
-    return len(made)
+    return order
 
 
-def _upwards(landing: Landing, roots: Iterable[int]) -> tuple[dict[int, MadeRow], set[int]]:
+def _upwards(
+    landing: Landing, roots: Iterable[int], leaves: Mapping[int, MadeRow]
+) -> tuple[dict[int, MadeRow], set[int]]:
     """Nodes and all that exist of what was made of them, at any remove; and the positions above that have none yet."""
     found: dict[int, MadeRow] = {}
     unmade: set[int] = set()
-    waiting = set(roots)
+    given = waiting = set(roots)
     while waiting:
         made = forest.load_made(landing.db, waiting)
-        unmade |= waiting - made.keys() - set(roots)
+        made |= {key: leaves[key] for key in waiting if key in leaves}
+        unmade |= waiting - made.keys() - given
         found |= made
         waiting = {above for key in made for above in dependents(landing.scope, landing.db, key)} - found.keys()
-    return found, unmade
+    return found, unmade - found.keys()
 
 
 @frozen

@@ -17,17 +17,18 @@ from typing import Any, TypeAlias, TypeVar, overload
 from optchat.compactor.extractive import ExtractiveSummarizer
 from optchat.compactor.worker import Worker
 from optchat.core.errors import BadArgument, ConfigError, SessionDeleted, UnknownRef
+from optchat.core.forgetting import DeletionReceipt
 from optchat.core.messages import HostMessage
 from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.status import ResyncReport, Status, VerifyReport
 from optchat.core.transcripts import Note
-from optchat.engine import calls, history, scrubbing, turns, upkeep, verification, work
+from optchat.engine import calls, forgetting, history, lifecycle, scrubbing, turns, upkeep, verification, work
 from optchat.engine.handle import Scope
 from optchat.engine.importing import load_file
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.sights import Reading, kept_moment, owner_reading
 from optchat.engine.tokenizers import count_things
-from optchat.memory.house import NAME_CHARACTERS, House, find_scope
+from optchat.memory.house import NAME_CHARACTERS, House, check_name, find_scope
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
 from optchat.store import queue, registry, scopes
@@ -134,11 +135,8 @@ class Memory(Reader):
         create: bool = True,
         recreate: bool = False,
     ) -> registry.SessionRow:
-        for name, value in (("key", key), ("host", host)):
-            if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARACTERS or not value.isprintable():
-                raise BadArgument(
-                    f"a session's {name} is 1 to {NAME_CHARACTERS} printable characters; use the host's id"
-                )
+        check_name("key", key)
+        check_name("host", host)
         row = self._find_session(host, key)
         _check_isolation(row, key, isolated)
         described = any(value is not None for value in (project, worktree, commit, title))
@@ -192,12 +190,9 @@ class Memory(Reader):
                 }
                 registry.describe_session(db, row.session_pk, changes)
                 return registry.session_by_pk(db, row.session_pk)
-            session_id = turns.random_id(8)
-            while registry.session_id_taken(db, session_id):
-                session_id = turns.random_id(8)
             return registry.create_session(
                 db,
-                session_id=session_id,
+                session_id=lifecycle.free_session_id(db),
                 scope_pk=self._scope.pk,
                 host=host,
                 key=key,
@@ -404,6 +399,21 @@ class Memory(Reader):
             done = history.import_turns(self._scope, self._session_row(each.key), each.turns)
             kept, sealed, made = kept + done.kept, sealed + done.sealed, made + done.turns
         return ResyncReport(kept, 0, sealed, made, dict(loaded.skipped))
+
+    def delete_scope(self) -> DeletionReceipt:
+        """
+        Delete this scope with every session in it (§ 12). Other scopes of the file are not concerned.
+
+        By the time this returns every read and every write by a handle of it is refused. Its bytes leave the file after
+        that, in the background or by ``settle()`` of any handle of the file.
+
+        Returns:
+            What was removed, and what cannot be undone.
+
+        Atomic. Idempotent: again, the same receipt, which says whether its bytes are gone.
+        """
+        self._house.writable()
+        return forgetting.delete_scope(self._scope)
 
     def close(self) -> None:
         """End this handle's open turns as interrupted, stop its worker, close the file. Idempotent."""

@@ -86,6 +86,18 @@ def create_chunk_tree(db: Connection, scope_pk: int, record_key: int, page_bytes
     )
 
 
+def chunk_trees_between(db: Connection, low: int, high: int) -> list[int]:
+    """The trees over the payloads of records whose key lies in ``[low, high)``."""
+    return [
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT tree_pk FROM tree WHERE record_key >= :low AND record_key < :high ORDER BY record_key",
+            {"low": low, "high": high},
+        )
+    ]
+
+
 def chunk_trees(db: Connection, segment_pk: int) -> list[TreeRow]:
     """The chunk trees over the large payloads of a segment."""
     return [

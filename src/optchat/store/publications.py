@@ -210,6 +210,29 @@ def live_number(db: Connection, turn_pk: int) -> int | None:
     return None if value is None else int(value) & KEY_MASK
 
 
+def numbers_of_turn(db: Connection, turn_pk: int) -> list[int]:
+    """The numbers of a turn's publications that are not removed, retired ones included."""
+    return [
+        row[0] & KEY_MASK
+        for row in all_rows(
+            db, "SELECT publication_key FROM publication WHERE turn_pk = :turn AND state = 0", {"turn": turn_pk}
+        )
+    ]
+
+
+def numbers_of_generation(db: Connection, generation_pk: int) -> list[int]:
+    """The same of a generation."""
+    return [
+        row[0] & KEY_MASK
+        for row in all_rows(
+            db,
+            "SELECT publication_key FROM publication WHERE generation_pk = :generation AND state = 0"
+            " ORDER BY publication_key",
+            {"generation": generation_pk},
+        )
+    ]
+
+
 def last_live(db: Connection, low: int, high: int) -> int | None:
     """The number of the last live publication whose key lies in ``[low, high)``."""
     value = one_value(

@@ -140,6 +140,37 @@ def generation_of(db: Connection, session_pk: int, number: int) -> tuple[int, in
     return None if row is None else (row[0], row[1])
 
 
+def is_detached(db: Connection, segment_pk: int) -> bool:
+    """Whether only forks still need a segment: its session was deleted, and its own view shows nothing."""
+    return bool(
+        one_value(
+            db,
+            "SELECT kept_length IS NOT NULL FROM segment WHERE segment_pk = :segment",
+            {"segment": segment_pk},
+        )
+    )
+
+
+def generations(db: Connection, session_pk: int) -> list[int]:
+    """Every generation of a session, in order."""
+    return [
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT generation_pk FROM generation WHERE session_pk = :session ORDER BY number",
+            {"session": session_pk},
+        )
+    ]
+
+
+def segment_of_generation(db: Connection, generation_pk: int) -> int:
+    return int(
+        one_value(
+            db, "SELECT segment_pk FROM generation WHERE generation_pk = :generation", {"generation": generation_pk}
+        )
+    )
+
+
 def generation_of_segment(db: Connection, segment_pk: int) -> tuple[int, int, int] | None:
     """(generation_pk, session_pk, number) of the generation that a segment belongs to."""
     row = one_row(

@@ -44,17 +44,18 @@ class TurnRow:
     worktree: str | None
     commit_id: str | None
     publication_key: int | None
+    removed: bool
 
 
 _TURN = (
     "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request,"
-    " inherited, start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key"
-    " FROM turn "
+    " inherited, start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key,"
+    " removed FROM turn "
 )
 
 
 def _turn(row: Row) -> TurnRow:
-    return TurnRow(*with_flags(row, 9, 10))
+    return TurnRow(*with_flags(row, 9, 10, 20))
 
 
 def load_turn(db: Connection, turn_pk: int) -> TurnRow | None:
@@ -122,6 +123,16 @@ def list_on_chain(db: Connection, chain: Chain, *, after: int, limit: int) -> li
         if len(found) == limit:
             break
     return found
+
+
+def turns_of_generation(db: Connection, generation_pk: int) -> list[TurnRow]:
+    """Every turn of a generation, removed ones included, in order."""
+    return [
+        _turn(row)
+        for row in all_rows(
+            db, _TURN + "WHERE generation_pk = :generation ORDER BY ordinal", {"generation": generation_pk}
+        )
+    ]
 
 
 def superseded_turns(db: Connection, generation_pk: int, length: int) -> list[TurnRow]:
@@ -233,6 +244,11 @@ def insert_turn(
     turn = load_turn(db, turn_pk)
     assert turn is not None, "just inserted"
     return turn
+
+
+def next_turn_pk(db: Connection) -> int:
+    """A key above those of all turns."""
+    return 1 + int(one_value(db, "SELECT max(turn_pk) FROM turn") or 0)
 
 
 def next_ordinal(db: Connection, generation_pk: int) -> int:

@@ -235,7 +235,8 @@ def view_problem(scope: Scope, db: Connection, place: TreePlace) -> str | None:
         ended = ended_in(db, place)
         if view.length > ended:
             return "the view covers more than the ended turns"
-        if view.length < ended and tree.sizes(db, [Span(view.length, 1)]):
+        detached = place.segment is not None and registry.is_detached(db, place.segment)
+        if view.length < ended and not detached and tree.sizes(db, [Span(view.length, 1)]):
             return "the view does not cover what is there of the ended turns"
     total = sum(tree.line_bytes(span, size) for span, size in sizes.items())
     if total > scope.row.view_high_bytes and not view.shrinking:
