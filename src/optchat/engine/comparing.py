@@ -77,13 +77,18 @@ def compare_list(scope: Scope, session_pk: int, host: HostList) -> Compared:
         now = standing(scope, db, session_pk)
         chain = scope.chain(db, now.session.segment_pk)
         stored = tuple(hosts.load_contents(db, chain, now.length))
-        answers = hosts.load_answers(db, chain) if _calls_memory(host) else frozenset[bytes]()
+        generations = hosts.generations_of(db, session_pk, chain)
+        answers = hosts.load_answers(db, generations) if _calls_memory(host) else frozenset[bytes]()
         found = ledger.find_events(db, chain, events) if events else {}
-        generations = hosts.generations_of(db, session_pk, chain) if now.epoch else {}
-        lengths = {length for kinds in hosts.removed_turns(db, generations) for length in run_lengths(kinds)}
+        forgotten = [
+            events[event]
+            for link in chain.links
+            for event in removals.forgotten_events(db, link.segment, [each for each in events if each not in found])
+        ]
+        removed_turns = hosts.removed_turns(db, generations) if now.epoch else []
     removed_records = {record.seq for record in stored if record.removed}
     known: dict[int, Known] = {}
-    removed: set[int] = set()
+    removed = set(forgotten)
     for event, (record_key, revision, _sha256) in found.items():
         number, seq = events[event], ordinal_of(record_key)
         if seq in removed_records:
@@ -95,6 +100,7 @@ def compare_list(scope: Scope, session_pk: int, host: HostList) -> Compared:
         Listed(part.native, part.turn, part.kind, hashes[number], known.get(number), number in removed)
         for number, part in enumerate(host.parts)
     )
+    lengths = {length for kinds in removed_turns for length in run_lengths(kinds)}
     result = compare(stored, listed, _removed_runs(scope, listed, lengths, frozenset(generations.values())))
     return Compared(host, now, chain, stored, listed, retrieved, result)
 

@@ -29,8 +29,9 @@ from optchat.core.tree import Node
 from optchat.core.words import INDEXED_AT_ONCE_BYTES, words_of
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
+from optchat.engine.pins import check_turn
 from optchat.engine.trees import session_tree
-from optchat.store import ledger, payloads, queue, registry, scopes, search, turns
+from optchat.store import hosts, ledger, payloads, queue, registry, scopes, search, turns
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
@@ -211,7 +212,7 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
 
     Raises:
         RevisionConflict: the same event key and revision with other content.
-        ResyncNeeded: a higher revision of what is sealed: the host edited its history.
+        ResyncNeeded: a higher revision of what is sealed: the host edited its history; or memory is off since that.
         TurnEnded: new content for a turn that has its outcome.
         GenerationSuperseded: new content for a turn that was rewound.
     """
@@ -231,6 +232,8 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
             continue
         if turn.state == "ended":
             _check_not_superseded(scope, db, turn)
+        if not new:
+            check_on(db, turn.turn_pk)
         turn_after(turn.state, "seal", turn.outcome)
         key = turn.segment_pk << KEY_BITS | seq
         at = landing.at if sealed.at is None else microseconds(sealed.at)
@@ -263,6 +266,15 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
         seq += 1
     _index(landing, turn, new)
     return Sealed(tuple(refs), len(new))
+
+
+def check_on(db: Connection, turn_pk: int) -> None:
+    """
+    Raises:
+        ResyncNeeded: the memory of the turn's session is off.
+    """
+    if hosts.is_off(db, turn_pk):
+        raise ResyncNeeded("this session differs from its host's history; call resync() with the host's messages")
 
 
 def history_of(scope: Scope, db: Connection, turn: TurnRow) -> Chain:
@@ -406,6 +418,7 @@ def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts:
 def _turn(db: Connection, turn_pk: int) -> TurnRow:
     turn = turns.load_turn(db, turn_pk)
     assert turn is not None, "a handle's turn exists"
+    check_turn(db, turn)
     return turn
 
 

@@ -34,18 +34,16 @@ def load_contents(db: Connection, chain: Chain, end: int) -> list[Stored]:
     ]
 
 
-def load_answers(db: Connection, chain: Chain) -> frozenset[bytes]:
-    """The hashes of all that memory tools ever answered in the generations of a chain."""
-    generations = (registry.generation_of_segment(db, link.segment) for link in chain.links)
+def load_answers(db: Connection, generation_pks: Iterable[int]) -> frozenset[bytes]:
+    """The hashes of all that memory tools ever answered in some generations."""
     return frozenset(
         row[0]
-        for generation in generations
-        if generation is not None
+        for generation in generation_pks
         for row in all_rows(
             db,
             "SELECT retrieval.sha256 FROM turn JOIN retrieval ON retrieval.turn_pk = turn.turn_pk"
             " WHERE generation_pk = :generation",
-            {"generation": generation[0]},
+            {"generation": generation},
         )
     )
 
@@ -114,6 +112,19 @@ def set_resync(db: Connection, session_pk: int, *, needed: bool) -> None:
             "from": "active" if needed else "needs_resync",
             "to": "needs_resync" if needed else "active",
         },
+    )
+
+
+def is_off(db: Connection, turn_pk: int) -> bool:
+    """Whether the memory of a turn's session is off until it is resynchronised."""
+    return bool(
+        one_value(
+            db,
+            "SELECT session.state = 'needs_resync' FROM turn"
+            " JOIN generation ON generation.generation_pk = turn.generation_pk JOIN session"
+            " ON session.session_pk = generation.session_pk WHERE turn_pk = :turn",
+            {"turn": turn_pk},
+        )
     )
 
 
