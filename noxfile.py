@@ -26,29 +26,29 @@ EXTRAS = "anthropic,cli,offline,openai,testing"
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the everyday suite; arguments after `--` go to pytest."""
-    session.install(f".[{EXTRAS}]")
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
     session.run("pytest", *session.posargs)
 
 
 @nox.session
 def property(session: nox.Session) -> None:
     """Run the laws and state machines with many more examples than the everyday suite draws."""
-    session.install(f".[{EXTRAS}]")
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
     session.run("pytest", "-m", "property and not soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "thorough"})
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
     """Kill processes in the middle of their work, more often than the everyday suite does."""
-    session.install(f".[{EXTRAS}]")
-    session.run("pytest", "-m", "crash and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"})
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
+    session.run("pytest", "-n0", "-m", "crash and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"})
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
     """Run the tests that take minutes each."""
-    session.install(f".[{EXTRAS}]")
-    session.run("pytest", "-m", "soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "soak"})
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist"))
+    session.run("pytest", "-n0", "-m", "soak", *session.posargs, env={"HYPOTHESIS_PROFILE": "soak"})
 
 
 @nox.session
@@ -59,16 +59,16 @@ def floors(session: nox.Session) -> None:
     wanted = [*project["dependencies"], *(item for extra in EXTRAS.split(",") for item in optional[extra])]
     constraints = Path(session.create_tmp()) / "floors.txt"
     constraints.write_text("\n".join(item.replace(">=", "==") for item in wanted), encoding="utf-8")
-    session.install(f".[{EXTRAS}]", "--constraint", str(constraints))
+    session.install(f".[{EXTRAS}]", *development("pytest-xdist"), "--constraint", str(constraints))
     session.run("pytest", *session.posargs)
 
 
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types with mypy and pyright, both strict; then programs that use the package."""
-    session.install(f".[{EXTRAS}]", *development("mypy", "pyright"))
+    session.install(f".[{EXTRAS}]", *development("mypy", "pyright", "pytest-xdist"))
     failed = []
-    for command in (["mypy"], ["pyright", "--warnings"], ["pytest", "tests/typing"]):
+    for command in (["mypy"], ["pyright", "--warnings"], ["pytest", "-n0", "tests/typing"]):
         try:
             session.run(*command, env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
         except CommandFailed:  # the other one's opinion is wanted too

@@ -10,6 +10,7 @@ from optchat.core.compactor_view import rooms
 from optchat.core.jobs import FAILED
 from optchat.core.refs import Span
 from optchat.core.summarizing import SummaryRequest
+from optchat.core.views import spans_of
 from optchat.engine import remaking, work
 from optchat.engine.origins import origin_of
 from optchat.engine.trees import session_tree, shared_tree
@@ -408,10 +409,11 @@ def test_the_view_of_a_single_record_has_a_new_revision_too() -> None:
         assert moved == {memory._scope.row.shared_tree, own_tree(memory, session)}
         say(other.session("t"), "and goes on with it")
         with other._scope.store.read() as db:
-            held = other._scope.caches.frontiers.get(other._scope.row.shared_tree)
-            assert held is not None
-            sizes = shared_tree(other._scope).sizes(db, [Span(0, 1)])
-        assert held.frontier.size(Span(0, 1)) == shared_tree(other._scope).line_bytes(Span(0, 1), sizes[Span(0, 1)])
+            assert other._scope.caches.frontiers.get(other._scope.row.shared_tree) is None  # it was true no more
+            tree, view = shared_tree(other._scope), forest.load_view(db, other._scope.row.shared_tree)
+            sizes = tree.sizes(db, spans_of(view.levels))
+        assert view.length == len(sizes) == 3
+        assert view.bytes == sum(tree.line_bytes(span, size) for span, size in sizes.items())
 
 
 def test_a_view_that_is_planned_under_a_pin_has_the_sizes_of_its_time() -> None:

@@ -1,6 +1,6 @@
 """A worker's loop when something goes wrong in it: nothing is lost, nothing is paid for twice, and it goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -18,16 +18,28 @@ from tests.engine.working import SECONDS, Gate, rows
 pytestmark = pytest.mark.usefixtures("fast_files")
 
 
+_UNMET: list[BaseException] = []
+
+
 def once(real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
-    """A function that fails the first time."""
+    """A function that fails the first time. That there was one is checked at the test's end."""
     left = [error]
+    _UNMET.append(error)
 
     def replaced(*arguments: Any, **named: Any) -> Any:
         if left:
+            _UNMET.remove(error)
             raise left.pop()
         return real(*arguments, **named)
 
     return replaced
+
+
+@pytest.fixture(autouse=True)
+def every_failure_was_met() -> Iterator[None]:
+    _UNMET.clear()
+    yield
+    assert not _UNMET, "a function that was to fail is not the one that is called"
 
 
 def in_background(path: Any, summarizer: optchat.Summarizer, **policy: Any) -> optchat.Memory:
@@ -71,7 +83,7 @@ def test_a_store_that_is_busy_loses_no_answer(monkeypatch: pytest.MonkeyPatch, t
     """What was paid for is committed when the lock is to be had, under the same lease."""
     gate = Gate()
     with in_background(tmp_path / "memory.db", gate) as memory:
-        monkeypatch.setattr(work, "commit", once(work.commit, optchat.StoreBusy("held elsewhere")))
+        monkeypatch.setattr(work, "commit_and_lease", once(work.commit_and_lease, optchat.StoreBusy("held elsewhere")))
         say(memory.session("s"), words(1, 3_000))
         gate.open.set()
         status = ready(memory)
@@ -83,7 +95,7 @@ def test_a_call_that_could_not_be_written_down_is_made_later(monkeypatch: pytest
     gate = Gate()
     gate.open.set()
     with in_background(tmp_path / "memory.db", gate) as memory:
-        monkeypatch.setattr(calls, "begin", once(calls.begin, optchat.StoreBusy("held elsewhere")))
+        monkeypatch.setattr(calls, "begin_all", once(calls.begin_all, optchat.StoreBusy("held elsewhere")))
         say(memory.session("s"), words(1, 3_000))
         ready(memory)
         assert len(gate.requests) == 1
@@ -97,7 +109,7 @@ def test_a_lease_that_could_not_be_given_back_is_given_back_later(
     gate = Gate()
     gate.open.set()
     with in_background(tmp_path / "memory.db", gate) as memory:
-        monkeypatch.setattr(calls, "begin", once(calls.begin, optchat.StoreBusy("held elsewhere")))
+        monkeypatch.setattr(calls, "begin_all", once(calls.begin_all, optchat.StoreBusy("held elsewhere")))
         monkeypatch.setattr(work, "give_back", once(work.give_back, optchat.StoreBusy("held elsewhere")))
         say(memory.session("s"), words(1, 3_000))
         ready(memory)

@@ -11,15 +11,15 @@ returns must not keep a program from ending.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import anyio
-from anyio.from_thread import BlockingPortal
 from attrs import define, field, frozen
 
 from optchat.compactor.pricing import Price
@@ -43,6 +43,7 @@ from optchat.engine.handle import Scope
 from optchat.engine.inputs import Task
 
 T = TypeVar("T")
+Flow: TypeAlias = Generator[SummaryRequest, SummaryReply, Accepted]
 
 CALL_SECONDS: Final = 60.0  # a request's own timeout
 FALLBACK_SECONDS: Final = 30.0  # a refusal's second opinion, waiting included
@@ -88,6 +89,18 @@ class Told:
     answer: Answer | None = None
     finished: list[Finished] = field(factory=list[Finished])
     settled: bool = False
+    opening: Opening | None = None  # the first request, where it was reserved with the claim
+
+
+@frozen
+class Opening:
+    """A conversation up to its first request, and that call's reservation, or why it may not begin."""
+
+    flow: Flow
+    request: SummaryRequest
+    call: int | Stop
+    waited_seconds: float
+    began: float
 
 
 class _StopError(Exception):
@@ -96,14 +109,41 @@ class _StopError(Exception):
         self.why: Stop = why
 
 
+def with_openings(scope: Scope, tasks: Sequence[Task], summarizer: Summarizer) -> list[Told]:
+    """
+    Reserve the first calls of tasks in one transaction, beside the loop.
+
+    Raises:
+        OptchatError: the store could not be written; nothing is reserved.
+    """
+    if not tasks:
+        return []
+    waited_from = scope.clock.monotonic()
+    flows = [
+        summary_flow(task.summary, attempts=scope.policy.summary_attempts, timeout_seconds=CALL_SECONDS)
+        for task in tasks
+    ]
+    requests = [next(flow) for flow in flows]
+    starts = [_start(task, request, summarizer, None) for task, request in zip(tasks, requests, strict=True)]
+    reserved = calls.begin_all(scope, starts)
+    now = scope.clock.monotonic()
+    return [
+        Told(task, summarizer.name, opening=Opening(flow, request, call, now - waited_from, now))
+        for task, flow, request, call in zip(tasks, flows, requests, reserved, strict=True)
+    ]
+
+
+def _start(task: Task, request: SummaryRequest, summarizer: Summarizer, why: str | None) -> Start:
+    most = Need(request_bytes(request) + request.max_output_tokens, _most_cost(summarizer, request))
+    return Start(task.job, request.attempt, why, summarizer.name, most)
+
+
 class Asker:
     """Asks the scope's summarizer, and the fallback where that one declines. For one loop."""
 
-    def __init__(
-        self, summarizer: Summarizer, fallback: Summarizer | None, in_store: InStore, portal: BlockingPortal
-    ) -> None:
+    def __init__(self, summarizer: Summarizer, fallback: Summarizer | None, in_store: InStore) -> None:
         self._summarizer, self._fallback = summarizer, fallback
-        self._in_store, self._portal = in_store, portal
+        self._in_store = in_store
 
     async def ask(self, scope: Scope, told: Told) -> None:
         """
@@ -145,12 +185,19 @@ class Asker:
     async def _conversation(
         self, scope: Scope, told: Told, summarizer: Summarizer, attempts: int, why: str | None
     ) -> Accepted:
-        seconds = CALL_SECONDS if summarizer is self._summarizer else FALLBACK_SECONDS
-        flow = summary_flow(told.task.summary, attempts=attempts, timeout_seconds=seconds)
+        opening, told.opening = told.opening, None  # the fallback's conversation is another
+        if opening is None:
+            seconds = CALL_SECONDS if summarizer is self._summarizer else FALLBACK_SECONDS
+            flow = summary_flow(told.task.summary, attempts=attempts, timeout_seconds=seconds)
+        else:
+            flow = opening.flow
         try:
-            request = next(flow)
+            request = next(flow) if opening is None else opening.request
             while True:
-                call = await self._begun(scope, told, summarizer, request, why)
+                if opening is None:
+                    call = await self._begun(scope, told, summarizer, request, why)
+                else:
+                    call, opening = _reserved(scope, told, opening), None
                 reply = await self._reply(scope, call, summarizer, request)
                 outcome: CallOutcome = "rejected"
                 try:
@@ -173,8 +220,7 @@ class Asker:
         self, scope: Scope, told: Told, summarizer: Summarizer, request: SummaryRequest, why: str | None
     ) -> _Call:
         waited_from = scope.clock.monotonic()
-        most = Need(request_bytes(request) + request.max_output_tokens, _most_cost(summarizer, request))
-        start = Start(told.task.job, request.attempt, why, summarizer.name, most)
+        start = _start(told.task, request, summarizer, why)
         before = tuple(told.finished)
         begun = await self._in_store(calls.begin, scope, start, before)
         del told.finished[: len(before)]
@@ -206,7 +252,7 @@ class Asker:
         return await said if isinstance(said, Awaitable) else said
 
     async def _in_thread(self, function: Callable[[SummaryRequest], Reply], request: SummaryRequest) -> Reply:
-        done = anyio.Event()
+        done, loop = anyio.Event(), asyncio.get_running_loop()
         box: list[Reply | BaseException] = []
 
         def run() -> None:
@@ -215,7 +261,7 @@ class Asker:
             except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
                 box.append(error)
             with suppress(RuntimeError):  # the loop is over: nobody waits for this answer
-                self._portal.start_task_soon(done.set)
+                loop.call_soon_threadsafe(done.set)
 
         threading.Thread(target=run, name="optchat-summarizer", daemon=True).start()
         await done.wait()
@@ -258,6 +304,12 @@ class _Call:
                 max(0, int(latency * 1_000_000)),
             )
         )
+
+
+def _reserved(scope: Scope, told: Told, opening: Opening) -> _Call:
+    if not isinstance(opening.call, int):
+        raise _StopError(opening.call)
+    return _Call(opening.call, told, scope, opening.began, opening.waited_seconds)
 
 
 def _is_async(summarizer: Summarizer) -> bool:

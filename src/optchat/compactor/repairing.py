@@ -65,7 +65,7 @@ class RepairRun:
         """
         failed: Exception | None = None
         async with BlockingPortal() as portal:
-            asker = Asker(self._summarizer, self._fallback, _beside, portal)
+            asker = Asker(self._summarizer, self._fallback, _beside)
             with anyio.CancelScope() as self._cancel:
                 self._portal = portal
                 try:

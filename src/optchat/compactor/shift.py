@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
-from anyio.from_thread import BlockingPortal
+from attrs import frozen
 
-from optchat.compactor.asking import Asker, Failed, Stopped, Told
+from optchat.compactor.asking import Asker, Failed, Stopped, Told, with_openings
 from optchat.core.errors import StoreBusy, StoreError
 from optchat.core.prompts import PROMPT_VERSION
 from optchat.core.summarizing import Accepted
@@ -36,7 +36,9 @@ from optchat.engine.handle import Scope
 from optchat.engine.indexing import index_step
 from optchat.engine.inputs import Task
 from optchat.engine.scrubbing import scrub_slice
+from optchat.engine.work import Claiming, Leased
 from optchat.store import queue, scopes
+from optchat.store.queue import JobRow
 
 if TYPE_CHECKING:
     from optchat.compactor.worker import Worker
@@ -117,21 +119,21 @@ class Shift:
     async def run(self) -> None:
         """Work until told to end, or until what is waited for has come."""
         try:
-            async with BlockingPortal() as portal:
-                asker = Asker(self._worker.summarizer, self._worker.fallback, self._in_store, portal)
+            asker = Asker(self._worker.summarizer, self._worker.fallback, self._in_store)
+            with self._lock:
+                self._loop = asyncio.get_running_loop()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._keep_leases)
+                    await self._work(tasks, asker)
+                    if not self._ending and not isinstance(self._error, StoreError):
+                        for scope in self._scopes_told():  # what was told meanwhile is paid for
+                            await self._guarded(scope, self._settle_told, scope)
+                    tasks.cancel_scope.cancel()
+            finally:
                 with self._lock:
-                    self._loop = asyncio.get_running_loop()
-                try:
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(self._keep_leases)
-                        await self._work(tasks, asker)
-                        if not self._ending and not isinstance(self._error, StoreError):
-                            await self._settle_told()  # what was told meanwhile is paid for
-                        tasks.cancel_scope.cancel()
-                finally:
-                    with self._lock:
-                        self._loop = None
-                    await asker.let_go()
+                    self._loop = None
+                await asker.let_go()
         finally:
             self._give_back()
         if self._error is not None:
@@ -144,9 +146,9 @@ class Shift:
                 return  # time is over, whatever is under way
             self._woken = False
             self._signal = anyio.Event()
-            worked = await self._settle_told()
+            worked = False
             for scope in self._scopes():
-                worked = await self._guarded(scope, self._fill, tasks, asker, scope) or worked
+                worked = await self._guarded(scope, self._go_round, tasks, asker, scope) or worked
             idle = not worked
             if idle and self._until is not None and not self._at_work and not self._told and await self._is_over():
                 return
@@ -184,8 +186,8 @@ class Shift:
 
     # ---- claiming ----------------------------------------------------------------------------------------------------
 
-    async def _fill(self, tasks: TaskGroup, asker: Asker, scope: Scope) -> bool:
-        """Claim as many jobs of a scope as there is room for. Whether there was anything to do."""
+    async def _go_round(self, tasks: TaskGroup, asker: Asker, scope: Scope) -> bool:
+        """Settle what was told, and claim as many jobs as there is room for. Whether there was anything to do."""
         worker = self._worker
         if worker.is_rule:
             return await self._in_store(worker.round, scope)
@@ -193,20 +195,22 @@ class Shift:
             await self._in_store(worker.give_back, scope)
         self._most = scope.policy.workers
         free = self._most - self._calling
-        claimed = None if free <= 0 else await self._in_store(claim_if_any, worker, scope, free)
+        settled, claimed = await self._settle_told(scope, free)
         if claimed is None:
-            return False
-        for task in claimed.tasks:
-            told = Told(task, worker.summarizer.name)
-            self._at_work[task.job.job_pk] = (scope, told)
-            self._calling += 1
-            tasks.start_soon(self._ask, asker, scope, told)
+            return settled
+        self._begin(tasks, asker, scope, claimed)
         # Until they are done: a step that breaks off is given back, and so are those after it.
         worker.dropped |= {job.job_pk: job.fence for job in claimed.indexing}
         for job in claimed.indexing:
             await self._in_store(index_step, scope, job)
             worker.dropped.pop(job.job_pk, None)
-        return bool(claimed.jobs)
+        return True
+
+    def _begin(self, tasks: TaskGroup, asker: Asker, scope: Scope, claimed: Round) -> None:
+        for told in claimed.tasks:
+            self._at_work[told.task.job.job_pk] = (scope, told)
+            self._calling += 1
+            tasks.start_soon(self._ask, asker, scope, told)
 
     async def _ask(self, asker: Asker, scope: Scope, told: Told) -> None:
         try:
@@ -222,22 +226,30 @@ class Shift:
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
-    async def _settle_told(self) -> bool:
-        """Commit what was told, a transaction for all that came together."""
-        told, self._told = self._told, []
-        by_scope: dict[int, list[Told]] = {}
-        known: dict[int, Scope] = {}
-        for scope, each in told:
-            by_scope.setdefault(scope.pk, []).append(each)
-            known[scope.pk] = scope
-        for pk, together in by_scope.items():
-            await self._guarded(known[pk], self._in_store, settle_or_fail, known[pk], together)
+    async def _settle_told(self, scope: Scope, free: int = 0) -> tuple[bool, Round | None]:
+        """
+        Commit what a scope's tasks were told, a transaction for all that came together; and in the same hop to the
+        store's thread claim as many more as are free, with their first calls reserved.
+
+        Returns:
+            Whether anything was settled, and what was claimed, if anything was.
+        """
+        together = [each for of, each in self._told if of.pk == scope.pk]
+        if not together and free <= 0:
+            return False, None
+        self._told = [(of, each) for of, each in self._told if of.pk != scope.pk]
+        try:
+            claimed = await self._in_store(one_round, self._worker, scope, together, free)
+        finally:
             for each in together:
                 if each.settled:
                     self._at_work.pop(each.task.job.job_pk, None)
                 else:  # the store was not to be had: what was paid for is kept, and so is its lease
-                    self._told.append((known[pk], each))
-        return len(told) > len(self._told)
+                    self._told.append((scope, each))
+        return any(each.settled for each in together), claimed
+
+    def _scopes_told(self) -> list[Scope]:
+        return list({of.pk: of for of, _told in self._told}.values())
 
     async def _keep_leases(self) -> None:
         """Renew leases before they run out: a call may take longer than one lasts."""
@@ -322,9 +334,37 @@ def can_claim(scope: Scope, summarizer: str) -> bool:
         return queue.has_ready(db, scope.pk, now, only_index=only_index)
 
 
-def claim_if_any(worker: Worker, scope: Scope, free: int) -> work.Claimed | None:
-    """Claim, if a claim would find anything: in one go, for each hop to another thread costs more than the look."""
-    return worker.claim(scope, free) if can_claim(scope, worker.summarizer.name) else None
+@frozen
+class Round:
+    """What a round claimed: tasks whose first calls are reserved, and index jobs."""
+
+    tasks: tuple[Told, ...]
+    indexing: tuple[JobRow, ...]
+
+
+def one_round(worker: Worker, scope: Scope, told: Sequence[Told], free: int) -> Round | None:
+    """
+    Settle what was told, claim the next jobs and reserve their first calls: in one go, for each hop to another thread
+    costs more than the look, and each transaction waits for a lock that other processes want.
+
+    Returns:
+        What was claimed; None: nothing.
+    """
+    leased = settle_or_fail(scope, told, worker.claiming(free) if free > 0 else None) if told else None
+    if leased is None:
+        if free <= 0 or not can_claim(scope, worker.summarizer.name):
+            return None
+        claimed = worker.claim(scope, free)
+    else:
+        claimed = worker.claimed(scope, leased)
+    if claimed.empty:
+        return None
+    held = {job.job_pk: job.fence for job in claimed.jobs}
+    try:
+        return Round(tuple(with_openings(scope, claimed.tasks, worker.summarizer)), claimed.indexing)
+    except BaseException:
+        worker.dropped |= held
+        raise
 
 
 def next_look(scope: Scope) -> float:
@@ -354,8 +394,13 @@ def may_run(scope: Scope, summarizer: str, is_rule: bool) -> bool:
         return is_rule or not calls.stopped(scope, db, scope.now())
 
 
-def settle(scope: Scope, told: Iterable[Told]) -> bool:
-    """Commit what was told: summaries, stand-ins, failed attempts, pauses; and the calls that it took."""
+def settle(scope: Scope, told: Iterable[Told], claiming: Claiming | None = None) -> Leased | None:
+    """
+    Commit what was told: summaries, stand-ins, failed attempts, pauses; and the calls that it took.
+
+    Args:
+        claiming: leases more, where there is anything to commit.
+    """
     results: list[work.Result] = []
     ended: list[Finished] = []
     done: list[Told] = []
@@ -381,18 +426,17 @@ def settle(scope: Scope, told: Iterable[Told]) -> bool:
         done.append(each)
     if back:
         work.give_back(scope, back, wait_seconds=scope.policy.lock_wait_seconds)
-    if results or ended:
-        work.commit(scope, results, ended)
+    leased = work.commit_and_lease(scope, results, ended, claiming)[1] if results or ended else None
     for each in done:
         each.finished.clear()
         each.settled = True
-    return bool(done)
+    return leased
 
 
-def settle_or_fail(scope: Scope, told: Sequence[Told]) -> None:
+def settle_or_fail(scope: Scope, told: Sequence[Told], claiming: Claiming | None = None) -> Leased | None:
     """Settle; where it is not the store that hinders it, each alone, and what cannot be settled is a failed attempt."""
     try:
-        settle(scope, told)
+        return settle(scope, told, claiming)
     except StoreError:
         raise
     except Exception:  # noqa: BLE001 - whatever it is: tried again without an attempt used up, it would be paid for without end
@@ -405,6 +449,7 @@ def settle_or_fail(scope: Scope, told: Sequence[Told]) -> None:
                 _LOG.error("a summary could not be taken", exc_info=error)
                 each.answer = Failed(described(error), final=False)
                 settle(scope, [each])
+    return None
 
 
 def _chance() -> float:

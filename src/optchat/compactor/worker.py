@@ -215,6 +215,16 @@ class Worker:
             window_tokens=self.summarizer.window_tokens,
             limit=limit,
         )
+        return self._told_whose(scope, claimed)
+
+    def claimed(self, scope: Scope, leased: work.Leased) -> work.Claimed:
+        """What was leased with a commit, read; as :meth:`claim`."""
+        return self._told_whose(scope, work.load_leased(scope, leased))
+
+    def claiming(self, limit: int) -> work.Claiming:
+        return work.Claiming(self.summarizer.name, self.is_rule, self.summarizer.window_tokens, limit)
+
+    def _told_whose(self, scope: Scope, claimed: work.Claimed) -> work.Claimed:
         if claimed.other_summarizer is not None and scope.pk not in self._said:
             self._said.add(scope.pk)
             _LOG.warning(

@@ -231,11 +231,11 @@ class Frontier:
         """What :func:`plan_appends` (some leaves) and :func:`plan_land` (none) answer. Reads only."""
         before, policy = self._state, self.policy
         landed = dict(landed) if landed else _NOTHING  # the change is a value: the caller may go on filling its mapping
-        total, length = self._bytes + sum(leaves), self._length + len(leaves)
+        length = self._length + len(leaves)
         resized = self._resizes(landed)
-        if not resized and not before.shrinking and total <= policy.high_bytes:  # the common step: there is no batch
-            after = FrontierState(before.levels + b"\0" * len(leaves)) if leaves else before
-            return FrontierChange(after, (), total, length, before, tuple(leaves), landed)
+        grown = None if resized else plan_growth(before, self._bytes, self._length, leaves, policy)
+        if grown is not None:
+            return evolve(grown, landed=landed)
         if resized:
             # A repaired text changes a size by which pairs were judged. That is rare: load anew rather than track it.
             fresh = Frontier(before, self._sizes | _packed(landed), policy)
@@ -487,6 +487,25 @@ def plan_append(frontier: Frontier, leaf_bytes: int, landed: Mapping[Span, int] 
         The change to store; the frontier itself moves with :meth:`Frontier.apply`.
     """
     return frontier.plan((leaf_bytes,), landed)
+
+
+def plan_growth(
+    state: FrontierState, total_bytes: int, length: int, leaves: Sequence[int], policy: ViewPolicy
+) -> FrontierChange | None:
+    """
+    The common step, planned without a frontier: outside of a batch no line merges, whatever landed.
+
+    Args:
+        total_bytes: of the view's lines, rendered. length: what they cover. leaves: bytes of those to be appended.
+
+    Returns:
+        None where the view shrinks, or would: which lines merge then, a :class:`Frontier` knows.
+    """
+    total = total_bytes + sum(leaves)
+    if state.shrinking or total > policy.high_bytes:
+        return None
+    after = FrontierState(state.levels + b"\0" * len(leaves)) if leaves else state
+    return FrontierChange(after, (), total, length + len(leaves), state, tuple(leaves))
 
 
 def plan_appends(

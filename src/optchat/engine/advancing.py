@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from attrs import define, field
 
 from optchat.core.refs import Span, completed_by
-from optchat.core.views import Frontier, FrontierChange, FrontierState, plan_appends, plan_land
+from optchat.core.views import Frontier, FrontierChange, FrontierState, plan_appends, plan_growth, plan_land
 from optchat.engine.handle import HeldFrontier, Scope
 from optchat.engine.trees import Tree, restore_frontier, session_tree, shared_tree
 from optchat.store import forest, registry
@@ -110,6 +110,8 @@ class Views:
         held = self.scope.caches.frontiers.take(tree_pk)
         if held is not None and held.revision == view.revision and not resized:  # else it judged by sizes that are none
             frontier = held.frontier
+        elif not resized and self._only_grows(place, view, leaves):
+            return
         else:
             state = FrontierState(view.levels, view.shrinking)
             frontier = restore_frontier(self.scope, self.db, tree, state)
@@ -124,12 +126,31 @@ class Views:
         # may have been loaded a moment ago, in this very transaction.
         if change.changed or landed or resized:
             revision += 1
-            forest.save_view(
-                self.db,
-                forest.ViewRow(tree_pk, revision, change.length, change.state.levels, change.state.shrinking),
-            )
+            self._save(tree_pk, revision, change)
         # Kept only after the commit, even unchanged: what was loaded here knows of nodes that a rollback would undo.
         self._advanced.append((tree_pk, revision, frontier, change))
+
+    def _only_grows(self, place: int, view: forest.ViewRow, leaves: list[int]) -> bool:
+        """
+        Advance a view that does not shrink, and will not yet, by its size alone: no line merges outside of a batch.
+
+        Whether it was so. After another process's commit no frontier at hand is true for the view, and to build one
+        reads every line and all that lies over it, under the lock that the other process waits for.
+        """
+        if view.bytes is None:
+            return False
+        state = FrontierState(view.levels, view.shrinking)
+        change = plan_growth(state, view.bytes, view.length, leaves, self.scope.view_policy)
+        if change is None:
+            return False
+        if leaves or any(span.count > 1 and span.end <= change.length for span in self._landed.get(place, ())):
+            self._save(view.tree_pk, view.revision + 1, change)
+        return True
+
+    def _save(self, tree_pk: int, revision: int, change: FrontierChange) -> None:
+        state = change.state
+        row = forest.ViewRow(tree_pk, revision, change.length, state.levels, state.shrinking, change.bytes)
+        forest.save_view(self.db, row)
 
     def _unheard(
         self, tree: Tree, frontier: Frontier, landed: set[Span], length: int, appended: int

@@ -62,29 +62,42 @@ def begin(scope: Scope, start: Start, finished: Sequence[Finished] = ()) -> int 
     Returns:
         The call's key; or why it may not begin: the lease is another's, the scope is paused, or a ceiling is reached.
     """
+    return begin_all(scope, [start], finished)[0]
+
+
+def begin_all(scope: Scope, starts: Sequence[Start], finished: Sequence[Finished] = ()) -> list[int | Stop]:
+    """
+    Reserve calls in order, each as :func:`begin`, in one transaction.
+
+    It is not synced: a power cut may undo the reservation of calls that were under way then, and their figures with it.
+    """
     ceilings = ceilings_of(scope.policy)
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        now = scope.now()
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds, synced=False) as db:
         keep(db, scope.pk, finished)
-        until = now + int(scope.policy.lease_seconds * _SECOND_US)
-        leased = start.job.job_pk != NO_JOB
-        if leased and not queue.renew(db, start.job.job_pk, start.job.fence, until):
-            return "lease"
-        if troubled(db, scope.pk, now):
-            return "trouble"
-        if ceilings and not _has_room(scope, db, ceilings, start.need, now):
-            return "ceiling"
-        return stored.start_call(
-            db,
-            scope_pk=scope.pk,
-            at=now,
-            job_kind=start.job.kind,
-            attempt=start.attempt,
-            why=start.why,
-            model=start.summarizer,
-            reserved_tokens=start.need.tokens,
-            reserved_cost=start.need.cost,
-        )
+        return [_begin(scope, db, start, ceilings) for start in starts]
+
+
+def _begin(scope: Scope, db: Connection, start: Start, ceilings: Sequence[Ceiling]) -> int | Stop:
+    now = scope.now()
+    until = now + int(scope.policy.lease_seconds * _SECOND_US)
+    leased = start.job.job_pk != NO_JOB
+    if leased and not queue.renew(db, start.job.job_pk, start.job.fence, until):
+        return "lease"
+    if troubled(db, scope.pk, now):
+        return "trouble"
+    if ceilings and not _has_room(scope, db, ceilings, start.need, now):
+        return "ceiling"
+    return stored.start_call(
+        db,
+        scope_pk=scope.pk,
+        at=now,
+        job_kind=start.job.kind,
+        attempt=start.attempt,
+        why=start.why,
+        model=start.summarizer,
+        reserved_tokens=start.need.tokens,
+        reserved_cost=start.need.cost,
+    )
 
 
 def write_down(scope: Scope, finished: Sequence[Finished]) -> None:

@@ -35,6 +35,26 @@ _ABSURD_SECONDS: Final = 1800  # ahead: no lease is so long. Below it, another p
 
 
 @frozen
+class Claiming:
+    """Who wants jobs, and how many at most: a summarizer's name, whether it is the embedded default, and its window."""
+
+    summarizer: str
+    is_default: bool
+    window_tokens: int
+    limit: int
+
+
+@frozen
+class Leased:
+    """Jobs that were leased, whose inputs are not read yet; ``other_summarizer`` as in :class:`Claimed`."""
+
+    claiming: Claiming
+    jobs: tuple[JobRow, ...]
+    epoch: int
+    other_summarizer: str | None
+
+
+@frozen
 class Claimed:
     """What a claim gave: tasks to summarise, and index jobs, which need no summarizer. ``jobs``: all that it leased."""
 
@@ -60,37 +80,51 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
     Texts are read after the leases are committed, so that no writer waits for 50 MB; what changes in between, the
     commit's check of the inputs finds.
     """
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        now = scope.now()
-        named = scopes.scope_summarizer(db, scope.pk)
-        mine = named == summarizer or named is None
-        allowed, most = limit if mine else 0, None
-        if allowed and not is_default:
-            most = summaries_allowed(scope, db, now)
-            allowed = allowed if most is None else min(allowed, most)
-        until = now + int(scope.policy.lease_seconds * 1_000_000)
-        jobs = queue.claim(
-            db,
-            scope.pk,
-            owner_pk=scope.store.owner_pk,
-            now=now,
-            lease_until=until,
-            limit=limit,
-            summaries=allowed,
-            probing=most is not None,
-        )
-        if named is None and not is_default and any(job.kind != "index" for job in jobs):
-            scopes.name_summarizer(db, scope.pk, summarizer)
-        epoch = scopes.scope_counters(db, scope.pk)[0]
+    # Not synced: a lease that a power cut undoes is taken again.
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds, synced=False) as db:
+        leased = _lease(scope, db, Claiming(summarizer, is_default, window_tokens, limit))
+    return load_leased(scope, leased)
+
+
+def _lease(scope: Scope, db: Connection, claiming: Claiming) -> Leased:
+    now, limit, is_default = scope.now(), claiming.limit, claiming.is_default
+    named = scopes.scope_summarizer(db, scope.pk)
+    mine = named == claiming.summarizer or named is None
+    allowed, most = limit if mine else 0, None
+    if allowed and not is_default:
+        most = summaries_allowed(scope, db, now)
+        allowed = allowed if most is None else min(allowed, most)
+    until = now + int(scope.policy.lease_seconds * 1_000_000)
+    jobs = queue.claim(
+        db,
+        scope.pk,
+        owner_pk=scope.store.owner_pk,
+        now=now,
+        lease_until=until,
+        limit=limit,
+        summaries=allowed,
+        probing=most is not None,
+    )
+    if named is None and not is_default and any(job.kind != "index" for job in jobs):
+        scopes.name_summarizer(db, scope.pk, claiming.summarizer)
+    epoch = scopes.scope_counters(db, scope.pk)[0]
+    return Leased(claiming, tuple(jobs), epoch, other_summarizer=None if mine else named)
+
+
+def load_leased(scope: Scope, leased: Leased) -> Claimed:
+    """Read the inputs of leased jobs; where they cannot be read, the leases are given back."""
+    claiming, jobs = leased.claiming, leased.jobs
     try:
-        context_bytes = 0 if is_default else scope.policy.compactor_view_bytes  # a rule reads nothing but its sources
-        tasks = _load_all(scope, jobs, epoch, rooms(window_tokens, context_bytes, scope.row.node_bytes))
+        # A rule reads nothing but its sources.
+        context_bytes = 0 if claiming.is_default else scope.policy.compactor_view_bytes
+        room = rooms(claiming.window_tokens, context_bytes, scope.row.node_bytes)
+        tasks = _load_all(scope, jobs, leased.epoch, room) if jobs else []
     except BaseException:
         with suppress(StoreError):  # else they end with time: nobody else knows of them
             give_back(scope, {job.job_pk: job.fence for job in jobs}, wait_seconds=scope.policy.lock_wait_seconds)
         raise
     indexing = tuple(job for job in jobs if job.kind == "index")
-    return Claimed(tuple(jobs), tuple(tasks), indexing, other_summarizer=None if mine else named)
+    return Claimed(jobs, tuple(tasks), indexing, leased.other_summarizer)
 
 
 def _load_all(scope: Scope, jobs: Sequence[JobRow], epoch: int, room: Rooms) -> list[Task]:
@@ -202,15 +236,31 @@ def commit(scope: Scope, results: Sequence[Result], finished: Sequence[Finished]
     Args:
         finished: what became of the calls that were made for them, written down whether or not a result is taken.
     """
-    taken = 0
+    return commit_and_lease(scope, results, finished)[0]
+
+
+def commit_and_lease(
+    scope: Scope, results: Sequence[Result], finished: Sequence[Finished] = (), claiming: Claiming | None = None
+) -> tuple[int, Leased | None]:
+    """
+    As :func:`commit`, and lease the next jobs in the same transaction: a worker that is done wants another, and the
+    lock that each transaction waits for is what several processes have least of.
+
+    Returns:
+        How many results were taken, and the leases, where somebody wants any; their inputs are read by
+        :func:`load_leased`.
+    """
+    taken, leased = 0, None
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         keep(db, scope.pk, finished)
         landing = Landing(scope, db, scope.now())
         for result in results:
             taken += _commit_one(landing, result)
         landing.finish()
+        if claiming is not None:
+            leased = _lease(scope, db, claiming)
     landing.after_commit()
-    return taken
+    return taken, leased
 
 
 def _commit_one(landing: Landing, result: Result) -> bool:
@@ -327,7 +377,7 @@ def give_back(scope: Scope, jobs: Mapping[int, int], finished: Sequence[Finished
 
 def renew(scope: Scope, jobs: Mapping[int, int]) -> None:
     """Move the ends of leases, by job and fence: their calls take long. What another took meanwhile is left alone."""
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds, synced=False) as db:
         until = scope.now() + int(scope.policy.lease_seconds * 1_000_000)
         for job, fence in jobs.items():
             queue.renew(db, job, fence, until)

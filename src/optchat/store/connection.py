@@ -66,6 +66,7 @@ class Store:
         self._name = str(path)
         self._inode: Inode | None = None
         self._log_frames = 0
+        self._synced = True  # how the writer commits now
         self._checkpointer = Checkpointer(path, self._exclude_writers)
         self.when_undone: list[Callable[[], None]] = []  # what was believed of rows that a rollback took back
 
@@ -149,7 +150,9 @@ class Store:
             self._this_thread.doing = None
 
     @contextmanager
-    def write(self, *, wait_seconds: float | None = None) -> Generator[apsw.Connection, None, None]:
+    def write(
+        self, *, wait_seconds: float | None = None, synced: bool = True
+    ) -> Generator[apsw.Connection, None, None]:
         """
         Write within one transaction, which no other writer enters.
 
@@ -157,6 +160,9 @@ class Store:
 
         Args:
             wait_seconds: for the lock; None as the handle was opened.
+            synced: False leaves the commit in the log for the next synced one to bring to disk. It is as atomic, every
+                process sees it, and a process that dies loses nothing; a power cut may undo it. Only for what is then
+                made again by itself: leases and the reservations of calls.
 
         Yields:
             The writing connection. Never wait for a model, a tokenizer or another file in the block.
@@ -170,6 +176,9 @@ class Store:
         deadline = self._begin_writing(wait_seconds)
         try:
             db = self._writer_in_place()
+            if synced != self._synced:  # SQLite takes it between transactions only
+                sqlite.sync_commits(db, synced)
+                self._synced = synced
             self._without_others(lambda: db.execute("BEGIN IMMEDIATE"), deadline)
             try:
                 self._check_version(db)
@@ -379,6 +388,7 @@ class Store:
             )
         if self._writer is None:
             self._writer = sqlite.connect_writer(self.path, may_create=False)
+            self._synced = True
             sqlite.allow_tidying(self._writer)
             self._writer.set_wal_hook(self._note_log_frames)
         return self._writer

@@ -19,7 +19,7 @@ from optchat.core.lineage import Chain, ordinal_of
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, span_of_post_order
 from optchat.core.tree import NODE_KIND_NUMBER, NODE_KINDS, Node, Recipe, RecipeKind
 from optchat.store.payloads import load_leaves
-from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run
+from optchat.store.rows import Connection, Row, all_rows, insert, keys, one_row, one_value, run, with_flags
 
 NEWEST = (1 << 62) - 1  # a clock above every other: the owner's reading
 
@@ -474,26 +474,30 @@ class ViewRow:
     length: int
     levels: bytes
     shrinking: bool
+    bytes: int | None = None  # of its lines, rendered; None: to be counted
 
 
 def load_view(db: Connection, tree_pk: int) -> ViewRow:
     row = one_row(
-        db, "SELECT tree_pk, revision, length, levels, shrinking FROM view WHERE tree_pk = :tree", {"tree": tree_pk}
+        db,
+        "SELECT tree_pk, revision, length, levels, shrinking, bytes FROM view WHERE tree_pk = :tree",
+        {"tree": tree_pk},
     )
     assert row is not None, "a tree that has a view was created with one"
-    return ViewRow(row[0], row[1], row[2], row[3], bool(row[4]))
+    return ViewRow(*with_flags(row, 4))
 
 
 def save_view(db: Connection, view: ViewRow) -> None:
     run(
         db,
-        "UPDATE view SET revision = :revision, length = :length, levels = :levels, shrinking = :shrinking WHERE"
-        " tree_pk = :tree",
+        "UPDATE view SET revision = :revision, length = :length, levels = :levels, shrinking = :shrinking,"
+        " bytes = :bytes WHERE tree_pk = :tree",
         {
             "revision": view.revision,
             "length": view.length,
             "levels": view.levels,
             "shrinking": int(view.shrinking),
+            "bytes": view.bytes,
             "tree": view.tree_pk,
         },
     )

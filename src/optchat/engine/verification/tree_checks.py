@@ -239,6 +239,8 @@ def view_problem(scope: Scope, db: Connection, place: TreePlace) -> str | None:
         if view.length < ended and not detached and tree.sizes(db, [Span(view.length, 1)]):
             return "the view does not cover what is there of the ended turns"
     total = sum(tree.line_bytes(span, size) for span, size in sizes.items())
+    if view.bytes is not None and view.bytes != total:
+        return f"the view's lines add up to {total} bytes, and it says {view.bytes}"
     if total > scope.row.view_high_bytes and not view.shrinking:
         return "the view is over its bound and not shrinking"
     return None
