@@ -342,11 +342,15 @@ class Store:
             return
         self._closed = True
         self._checkpointer.stop()
-        self._readers.close()
-        if self._writer is not None:  # the last one, since a reader cannot move the log into the database
-            sqlite.close(self._writer)
-        if self._lock is not None:
-            self._lock.close()
+        try:
+            self._readers.close()
+        finally:
+            try:
+                if self._writer is not None:  # the last one, since a reader cannot move the log into the database
+                    sqlite.close(self._writer)
+            finally:  # whatever the disk said: a slot that is never freed would pass this process's turns for live ones
+                if self._lock is not None:
+                    self._lock.close()
 
     # ---- the writer's rules ------------------------------------------------------------------------------------------
 
