@@ -430,7 +430,7 @@ def _open(path: Path, _stack: ExitStack) -> Action:
 
 def _two_handles(path: Path, stack: ExitStack) -> Action:
     """Two handles write in turn; one of them closes."""
-    first, second = opened(path), stack.enter_context(opened(path))
+    first, second = stack.enter_context(opened(path)), stack.enter_context(opened(path))
 
     def both() -> None:
         say(first.session("a"), "by the first")
