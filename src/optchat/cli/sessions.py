@@ -302,7 +302,9 @@ def _show_changed(settings: Settings, done: Changed, what: str) -> None:
     output.show_text(what)
 
 
-def _change(settings: Settings, session: str, dry_run: bool, what: str, action: Callable[[Session], object]) -> None:
+def _change(
+    settings: Settings, session: str, dry_run: bool, words: tuple[str, str], action: Callable[[Session], object]
+) -> None:
     with settings.open("rw") as memory:
         name = session_id(memory, session)
         action(undoing.rehearsed(memory, name) if dry_run else memory.session_by_id(name))
