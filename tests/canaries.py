@@ -51,8 +51,7 @@ def seen_by(reader: optchat.Reader, words: Iterable[str] = ("tells", "note", "sa
     views = [reader.view(), reader.view(max_tokens=200)]
     sessions = [*reader.sessions(), *reader.sessions(archived=True)]
     look(sessions)
-    for info in sessions:
-        views.append(reader.view(info.id))
+    views += [reader.view(info.id) for info in sessions]
     for view in views:
         found.append(view.text)
         refs += [line.ref for line in view.lines]

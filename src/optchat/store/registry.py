@@ -144,15 +144,10 @@ def generation_of(db: Connection, session_pk: int, number: int) -> tuple[int, in
     return None if row is None else (row[0], row[1])
 
 
-def is_detached(db: Connection, segment_pk: int) -> bool:
-    """Whether only forks still need a segment: its session was deleted, and its own view shows nothing."""
-    return bool(
-        one_value(
-            db,
-            "SELECT kept_length IS NOT NULL FROM segment WHERE segment_pk = :segment",
-            {"segment": segment_pk},
-        )
-    )
+def kept_length(db: Connection, segment_pk: int) -> int | None:
+    """Up to where forks still need a segment whose session was deleted. None: it was not, and has its own view."""
+    value = one_value(db, "SELECT kept_length FROM segment WHERE segment_pk = :segment", {"segment": segment_pk})
+    return None if value is None else int(value)
 
 
 def generations(db: Connection, session_pk: int) -> list[int]:

@@ -148,6 +148,8 @@ def _due_in_segment(check: Check, place: TreePlace, segment: Segment) -> None:
         end = start
         with check.reading() as db:
             length = registry.segment_length(db, segment.segment, segment.base_length)
+            kept = registry.kept_length(db, segment.segment)
+            length = length if kept is None else min(length, kept)
             end = min(start + _LEAVES_A_STEP, length)
             low = segment.segment << KEY_BITS
             leaves = [
@@ -235,7 +237,7 @@ def view_problem(scope: Scope, db: Connection, place: TreePlace) -> str | None:
         ended = ended_in(db, place)
         if view.length > ended:
             return "the view covers more than the ended turns"
-        detached = place.segment is not None and registry.is_detached(db, place.segment)
+        detached = place.segment is not None and registry.kept_length(db, place.segment) is not None
         if view.length < ended and not detached and tree.sizes(db, [Span(view.length, 1)]):
             return "the view does not cover what is there of the ended turns"
     total = sum(tree.line_bytes(span, size) for span, size in sizes.items())
