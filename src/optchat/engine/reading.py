@@ -395,13 +395,13 @@ def _paired_ref(reading: Reading, db: Connection, target: SessionTarget, record:
     """A call's result or a result's call, if this reader may see it."""
     key = record.paired_key if record.kind == "tool_result" else None
     if record.kind == "tool_call":
-        key = ledger.result_of(db, record.record_key)
+        key = ledger.result_of(db, target.chain, record.record_key)
     if key is None:
         return None
     other = SessionTarget(
         target.session, target.generation, target.generation_pk, target.chain, Span(key & KEY_MASK, 1)
     )
-    same_chain = any(link.segment == owner_of(key) for link in target.chain.links)
+    same_chain = target.chain.of_record(other.span.start).segment == owner_of(key)
     return other.ref if same_chain and may_see(reading, db, other) else None
 
 

@@ -248,10 +248,13 @@ def find_call(db: Connection, chain: Chain, call_id: str, below: int) -> int | N
     return None
 
 
-def result_of(db: Connection, record_key: int) -> int | None:
-    """The first result that answers a call."""
-    value = one_value(db, "SELECT min(record_key) FROM record WHERE paired_key = :key", {"key": record_key})
-    return None if value is None else int(value)
+def result_of(db: Connection, chain: Chain, record_key: int) -> int | None:
+    """The first result along a chain that answers a call: forks and generations may each have their own."""
+    results = all_rows(
+        db, "SELECT record_key FROM record WHERE paired_key = :key ORDER BY record_key", {"key": record_key}
+    )
+    on_chain = (key for (key,) in results if chain.of_record(key & KEY_MASK).segment == key >> KEY_BITS)
+    return next(on_chain, None)
 
 
 def reports_named(
