@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 import optchat
 from optchat.cli import output
@@ -192,14 +192,18 @@ def delete(
         what = f"{len(only)} turns of session {session}" if only else f"session {session}"
         if not agreed(f"Delete {what} ({counted(receipt)}) for good?", yes=yes):
             return DECLINED
-        handle = memory.session_by_id(name)
-        handle.delete(only=some, forks=forks)
-        hindered = _erase(memory)
-        show_removed(settings, Removed(False, handle.delete(only=some, forks=forks), hindered))
+        receipt = memory.session_by_id(name).delete(only=some, forks=forks)
+        show_removed(settings, _erased(memory, receipt))
         waiting = memory.status().pending
         if waiting:
             output.note(f"{waiting} summaries are to be made; 'optchat compact' makes them")
     return 0
+
+
+def _erased(memory: optchat.Memory, receipt: optchat.DeletionReceipt) -> Removed:
+    """What was removed, once its bytes are erased from the file as far as nothing hinders it."""
+    hindered = _erase(memory)
+    return Removed(False, evolve(receipt, scrubbed=hindered is None), hindered)
 
 
 def _erase(memory: optchat.Memory) -> str | None:
@@ -221,9 +225,7 @@ def delete_scope(settings: Settings, *, dry_run: bool, yes: bool) -> int:
             return 0
         if not agreed(f"Delete scope {settings.scope_name()} ({counted(receipt)}) for good?", yes=yes):
             return DECLINED
-        memory.delete_scope()
-        hindered = _erase(memory)
-        show_removed(settings, Removed(False, memory.delete_scope(), hindered))
+        show_removed(settings, _erased(memory, memory.delete_scope()))
     return 0
 
 
