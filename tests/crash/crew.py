@@ -10,6 +10,7 @@ import json
 import os
 import traceback
 from collections.abc import Callable
+from functools import wraps
 from typing import Literal
 
 import optchat
@@ -26,6 +27,21 @@ def opened(path: str, **options: object) -> optchat.Memory:
     return optchat.open(path, scope=SCOPE, policy=POLICY, summarizer=DeterministicSummarizer(), **options)
 
 
+def told(role: Callable[..., None]) -> Callable[..., None]:
+    """An error ends a process, which its supervisor takes for a failure; what it was is written down."""
+
+    @wraps(role)
+    def told(*, log: str, **arguments: str) -> None:
+        say = _log(log)
+        try:
+            role(say=say, **arguments)
+        except BaseException as error:
+            say(refused="".join(traceback.format_exception(error)))
+            raise
+
+    return told
+
+
 def _log(path: str) -> Say:
     into = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -35,9 +51,9 @@ def _log(path: str) -> Say:
     return say
 
 
-def write(path: str, key: str, log: str) -> None:
+@told
+def write(path: str, key: str, say: Say) -> None:
     """Turns of a session, some long enough to need summaries."""
-    say = _log(log)
     with opened(path, compact="manual") as memory:
         session = memory.session(key)
         for number in itertools.count():
@@ -50,18 +66,15 @@ def write(path: str, key: str, log: str) -> None:
             say(ended=turn.id, outcome=turn.outcome)
 
 
-def read(path: str, log: str) -> None:
+@told
+def read(path: str, say: Say) -> None:
     """Every read there is. Nothing of it may fail, whoever dies, but for what has been deleted since."""
-    say = _log(log)
     with opened(path, mode="ro") as memory:
         for number in itertools.count():
             try:
                 _read_all(memory, "best" if number % 2 else "newest")
             except (optchat.SnapshotInvalid, optchat.UnknownRef):
                 continue
-            except Exception as error:
-                say(refused="".join(traceback.format_exception(error)))
-                raise
             say(read=number)
 
 
@@ -77,16 +90,17 @@ def _read_all(memory: optchat.Memory, order: Literal["best", "newest"]) -> None:
     memory.status()
 
 
-def work(path: str) -> None:
+@told
+def work(path: str, say: Say) -> None:
     """Make summaries, publish, scrub."""
     with opened(path) as memory:
         while True:
-            memory.settle(timeout_seconds=1)
+            say(pending=memory.settle(timeout_seconds=1).pending)
 
 
-def delete(path: str, log: str) -> None:
+@told
+def delete(path: str, say: Say) -> None:
     """Say something in a session of its own, and have it forgotten: a turn of it first, then all."""
-    say = _log(log)
     with opened(path, compact="manual") as memory:
         for number in itertools.count():
             key = f"doomed {os.getpid()}-{number}"
@@ -99,3 +113,13 @@ def delete(path: str, log: str) -> None:
             say(turn_deleted=turn.id, key=key)
             session.delete()
             say(deleted=key)
+
+
+@told
+def come_and_go(path: str, key: str, say: Say) -> None:
+    """Open the file, note something, close it: often as the first one there, or as the last."""
+    for number in itertools.count():
+        text = f"note {os.getpid()}-{number}"
+        with opened(path, compact="manual") as memory:
+            say(noted=memory.session(key).note(text), text=text)
+        say(closed=number)

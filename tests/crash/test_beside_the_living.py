@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from attrs import Factory, define
@@ -41,7 +41,9 @@ class Log:
     said: set[str] = Factory(set)
     deleted: set[str] = Factory(set)
     turns_deleted: set[str] = Factory(set)
+    noted: dict[str, str] = Factory(dict)
     reads: int = 0
+    closings: int = 0
     refused: list[str] = Factory(list)
 
     def read(self, path: Path) -> None:
@@ -57,15 +59,22 @@ class Log:
                 self.said.add(fact["said"])
             elif "turn_deleted" in fact:
                 self.turns_deleted.add(fact["turn_deleted"])
+            elif "noted" in fact:
+                self.noted[fact["noted"]] = fact["text"]
             elif "read" in fact:
                 self.reads += 1
+            elif "closed" in fact:
+                self.closings += 1
             elif "refused" in fact:
                 self.refused.append(fact["refused"])
-            else:
+            elif "deleted" in fact:
                 self.deleted.add(fact["deleted"])
 
 
-def orders(path: Path, folder: Path) -> list[tuple[str, dict[str, str]]]:
+Crew: TypeAlias = list[tuple[str, dict[str, str]]]
+
+
+def orders(path: Path, folder: Path) -> Crew:
     database = str(path)
     return [
         *(
@@ -73,26 +82,36 @@ def orders(path: Path, folder: Path) -> list[tuple[str, dict[str, str]]]:
             for n in range(3)
         ),
         ("tests.crash.crew:read", {"path": database, "log": str(folder / "reader")}),
-        ("tests.crash.crew:work", {"path": database}),
-        ("tests.crash.crew:work", {"path": database}),
+        ("tests.crash.crew:work", {"path": database, "log": str(folder / "worker-0")}),
+        ("tests.crash.crew:work", {"path": database, "log": str(folder / "worker-1")}),
         ("tests.crash.crew:delete", {"path": database, "log": str(folder / "deleter")}),
+        ("tests.crash.crew:come_and_go", {"path": database, "key": "notes", "log": str(folder / "guest")}),
     ]
 
 
-def kill_at_random(nursery: Nursery, crew: list[tuple[str, dict[str, str]]], seconds: float, seed: int) -> int:
-    """Kill one after the other and replace it; how many were killed. In the end all are."""
+def kill_at_random(nursery: Nursery, crew: Crew, seconds: float, seed: int) -> tuple[int, Log]:
+    """
+    Kill one after the other and replace it; in the end all are.
+
+    Returns:
+        How many were killed, and what was written down.
+    """
     chance = random.Random(seed)
     alive = [nursery.spawn(target, **arguments) for target, arguments in crew]
-    kills, until = 0, time.monotonic() + seconds
+    codes: list[int] = []
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(chance.uniform(0.02, 0.25))
         victim = chance.randrange(len(alive))
-        assert nursery.kill(alive[victim]).code == LINUX_KILLED, f"{crew[victim]} had ended by itself"
+        codes.append(nursery.kill(alive[victim]).code)
         alive[victim] = nursery.spawn(crew[victim][0], **crew[victim][1])
-        kills += 1
-    for place, pid in enumerate(alive):
-        assert nursery.kill(pid).code == LINUX_KILLED, f"{crew[place]} had ended by itself"
-    return kills + len(alive)
+    codes += [nursery.kill(pid).code for pid in alive]
+    log = Log()
+    for _, arguments in crew:
+        log.read(Path(arguments["log"]))
+    assert not log.refused, log.refused[0]
+    assert set(codes) == {LINUX_KILLED}, "one ended by itself"
+    return len(codes), log
 
 
 def all_turns(session: "optchat.Session[optchat.HostMessage]") -> list[optchat.TurnInfo]:
@@ -113,6 +132,7 @@ def check(path: Path, log: Log, kills: int) -> int:
         report = memory.verify()
         assert report.ok, report.faults
         check_said(memory, log, kills)
+        check_noted(memory, log)
         for key in check_forgotten(memory, log, kills):
             memory.session(key).delete()
         assert not memory.settle(timeout_seconds=120).scrub_pending
@@ -143,6 +163,11 @@ def check_said(memory: optchat.Memory, log: Log, kills: int) -> None:
     assert {turn.outcome for turn in found.values()} <= {"completed", "interrupted"}
 
 
+def check_noted(memory: optchat.Memory, log: Log) -> None:
+    for ref, text in log.noted.items():
+        assert memory.source(ref).part == optchat.TextPart(text)
+
+
 def check_forgotten(memory: optchat.Memory, log: Log, kills: int) -> set[str]:
     """What was deleted is found by no read; the sessions whose deletion a kill came before."""
     left = {session.key for session in memory.sessions(archived=True, limit=200) if session.key.startswith("doomed")}
@@ -157,17 +182,13 @@ def check_forgotten(memory: optchat.Memory, log: Log, kills: int) -> set[str]:
 
 
 def run(nursery: Nursery, folder: Path, seconds: float, seed: int) -> str:
-    path, log = folder / "memory.db", Log()
+    path = folder / "memory.db"
     with opened(str(path), compact="manual"):
         pass  # a reader creates nothing
-    try:
-        kills = kill_at_random(nursery, orders(path, folder), seconds, seed)
-    finally:
-        for name in ("writer-0", "writer-1", "writer-2", "deleter", "reader"):
-            log.read(folder / name)
-        assert not log.refused, log.refused[0]
+    kills, log = kill_at_random(nursery, orders(path, folder), seconds, seed)
     assert log.ended, "nobody came to write"
     assert log.reads, "nobody came to read"
+    assert log.closings, "nobody came and went"
     turns = check(path, log, kills)
     return (
         f"{kills} processes killed in {seconds:g} s: {len(log.ended)} turns acknowledged, {turns} published, "
@@ -182,3 +203,22 @@ def test_nothing_acknowledged_is_lost_whoever_is_killed(nursery: Nursery, tmp_pa
 @pytest.mark.soak
 def test_nothing_acknowledged_is_lost_for_a_minute(nursery: Nursery, tmp_path: Path, say: Say) -> None:
     say(run(nursery, tmp_path, 60.0, seed=int(time.time())))
+
+
+def test_whoever_is_killed_while_it_opens_or_closes_takes_nothing_along(
+    nursery: Nursery, tmp_path: Path, say: Say
+) -> None:
+    """Few are there at a time, so that most are the first one or the last: who recovers the log, or moves it."""
+    path = tmp_path / "memory.db"
+    crew = [
+        ("tests.crash.crew:come_and_go", {"path": str(path), "key": f"guest {n}", "log": str(tmp_path / f"guest-{n}")})
+        for n in range(2)
+    ]
+    kills, log = kill_at_random(nursery, crew, SECONDS / 2, seed=20260302)
+    assert log.closings
+    with opened(str(path), compact="manual") as memory:
+        assert memory.settle(timeout_seconds=120).ready
+        check_noted(memory, log)
+        assert memory.verify().ok
+        assert len(log.noted) <= memory.status().records <= len(log.noted) + kills
+    say(f"{kills} guests killed in {SECONDS / 2:g} s: {len(log.noted)} notes acknowledged, {log.closings} closings")

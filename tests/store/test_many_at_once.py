@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import optchat
+from tests.crash.use_cases import SCOPE as FORMER_SCOPE, former
 from tests.nursery import Nursery
 from tests.store.crowd import SCOPE
 
@@ -46,6 +47,23 @@ def test_twelve_processes_open_a_fresh_file_and_say_a_turn(opening: int, nursery
         assert memory.status().publications == len(keys)
         report = memory.verify()
         assert report.ok, report.faults
+
+
+@pytest.mark.parametrize("version", [1, 2] if EVERY else [1])
+def test_twelve_processes_bring_a_former_format_up_to_date_together(
+    version: int, nursery: Nursery, tmp_path: Path
+) -> None:
+    path, go = tmp_path / "memory.db", tmp_path / "go"
+    former(version)(path)
+    keys = [f"process-{number}" for number in range(12)]
+    children = [nursery.spawn("tests.store.crowd:open_together", path=str(path), key=key, go=str(go)) for key in keys]
+    go.touch()
+    assert [nursery.reap(child).code for child in children] == [0] * len(keys)
+    for scope, published in ((SCOPE, len(keys)), (FORMER_SCOPE, 8)):
+        with optchat.open(path, scope=scope, mode="ro") as memory:
+            assert memory.status().publications >= published
+            report = memory.verify()
+            assert report.ok, report.faults
 
 
 @pytest.mark.parametrize("count", [4, 12] if EVERY else [4])

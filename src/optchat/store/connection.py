@@ -169,7 +169,7 @@ class Store:
         """
         deadline = self._begin_writing(wait_seconds)
         try:
-            db = self._writer_in_place()
+            db = self._writer_in_place(deadline)
             self._without_others(lambda: db.execute("BEGIN IMMEDIATE"), deadline)
             try:
                 self._check_version(db)
@@ -193,9 +193,9 @@ class Store:
 
         Raises: as ``write``.
         """
-        self._begin_writing(wait_seconds)
+        deadline = self._begin_writing(wait_seconds)
         try:
-            db = self._writer_in_place()
+            db = self._writer_in_place(deadline)
             try:
                 yield db
                 self._check_alive_here()
@@ -301,7 +301,7 @@ class Store:
         deadline = time.monotonic() + wait
         now = clock.now()
         with lock.hold(deadline, wait):
-            db = self._writer = sqlite.connect_writer(self.path, may_create=may_create)
+            db = self._connect_writer(deadline, may_create=may_create)
             if db.readonly("main"):
                 raise StoreReadOnly(
                     f"{self.path} may not be written; make it and its folder writable, or open with mode='ro'"
@@ -372,7 +372,7 @@ class Store:
         self._this_thread.doing = None
         self._lock.release()
 
-    def _writer_in_place(self) -> apsw.Connection:
+    def _writer_in_place(self, deadline: float) -> apsw.Connection:
         self._check_usable()  # another thread may have closed the handle while this one waited
         assert self._lock is not None
         # Commits to a file that has no name any more would be acknowledged and lost.
@@ -382,13 +382,22 @@ class Store:
                 "close this handle and open again"
             )
         if self._writer is None:
-            self._writer = sqlite.connect_writer(self.path, may_create=False)
-            sqlite.allow_tidying(self._writer)
-            self._writer.set_wal_hook(self._note_log_frames)
+            db = self._connect_writer(deadline, may_create=False)
+            sqlite.allow_tidying(db)
+            db.set_wal_hook(self._note_log_frames)
+        return self._writer
+
+    def _connect_writer(self, deadline: float, *, may_create: bool) -> apsw.Connection:
+        def connect() -> None:
+            self._writer = sqlite.connect_writer(self.path, may_create=may_create)
+
+        self._without_others(connect, deadline)
+        assert self._writer is not None
         return self._writer
 
     def _without_others(self, action: Callable[[], object], deadline: float) -> None:
-        # The writer lock is held, so only a program that does not know it, or SQLite's own recovery, can be in the way.
+        # The writer lock is held, so only a program that does not know it can be in the way, SQLite's own recovery, or
+        # the last process that closes: it has the file to itself while the log is moved.
         busy: apsw.BusyError | None = None
 
         def attempt() -> bool:
@@ -402,7 +411,8 @@ class Store:
 
         if not attempt() and not poll(attempt, deadline):
             raise StoreBusy(
-                f"{self.path}: a program that does not keep optchat's lock is in a transaction; end it and try again"
+                f"{self.path}: a program that does not keep optchat's lock is in a transaction, or a process is just "
+                "closing the file; let it end and try again"
             ) from busy
 
     def _undo(self, db: apsw.Connection) -> None:
