@@ -381,11 +381,12 @@ class Store:
                 f"{self.path}, or its lock file, was removed or replaced while it was open; "
                 "close this handle and open again"
             )
-        if self._writer is None:
-            db = self._connect_writer(deadline, may_create=False)
-            sqlite.allow_tidying(db)
-            db.set_wal_hook(self._note_log_frames)
-        return self._writer
+        if self._writer is not None:
+            return self._writer
+        db = self._connect_writer(deadline, may_create=False)
+        sqlite.allow_tidying(db)
+        db.set_wal_hook(self._note_log_frames)
+        return db
 
     def _connect_writer(self, deadline: float, *, may_create: bool) -> apsw.Connection:
         def connect() -> None:
