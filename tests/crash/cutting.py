@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apsw
 import xxhash
-from attrs import Factory, define, frozen
+from attrs import Factory, define, evolve, frozen
 
 import optchat
 from optchat.core.errors import OptchatError
@@ -30,9 +30,10 @@ _UNCOUNTED = ("owner", "sqlite_schema")
 _DRAWN = {"scope": ("secret",)}
 _LOG_PAGES = 48  # instead of 1,000, which fresh files grow their log to: a cut of each is a cut of all
 _NUMBERS = (
-    "SELECT coalesce(max(next_publication), 0), coalesce(max(next_document), 0), coalesce(max(clock), 0),"
-    " coalesce(max(epoch), 0), (SELECT coalesce(max(seq), 0) FROM sqlite_sequence),"
-    " (SELECT coalesce(max(turn_pk), 0) FROM turn), (SELECT coalesce(max(session_pk), 0) FROM session) FROM scope"
+    "SELECT coalesce(max(scope_pk << 40 | next_publication), 0), coalesce(max(scope_pk << 40 | next_document), 0),"
+    " coalesce(max(scope_pk << 40 | clock), 0), coalesce(max(scope_pk << 40 | epoch), 0),"
+    " (SELECT coalesce(max(seq), 0) FROM sqlite_sequence), (SELECT coalesce(max(turn_pk), 0) FROM turn),"
+    " (SELECT coalesce(max(session_pk), 0) FROM session) FROM scope"
 )
 
 
@@ -42,26 +43,31 @@ class Torn(AssertionError):
 
 @frozen
 class State:
-    """All rows of a file, as a digest; and the numbers that may never come again."""
+    """All rows of a file, as a digest; how many each table has; and the numbers that may never come again."""
 
     digest: str
+    rows: tuple[int, ...]
     numbers: tuple[int, ...]
 
 
 def state_of(db: apsw.Connection) -> State:
     """All rows that a transaction sees."""
     tables = db.execute(
-        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'shadow') ORDER BY name"
+        "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'shadow') ORDER BY name"
     ).fetchall()
-    digest = xxhash.xxh3_128()
-    for (table,) in tables:
-        if table not in _UNCOUNTED:
-            columns = [row[1] for row in db.execute(f"PRAGMA table_info([{table}])")]
-            shown = ", ".join(f"[{name}]" for name in columns if name not in _DRAWN.get(table, ()))
-            digest.update(repr((table, db.execute(f"SELECT {shown} FROM [{table}]").fetchall())).encode())
+    digest, counts = xxhash.xxh3_128(), list[int]()
+    for table, kind in tables:
+        if table in _UNCOUNTED:
+            continue
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info([{table}])")]
+        shown = ", ".join(f"[{name}]" for name in columns if name not in _DRAWN.get(table, ()))
+        rows = db.execute(f"SELECT {shown} FROM [{table}]").fetchall()
+        digest.update(repr((table, rows)).encode())
+        if kind == "table":
+            counts.append(len(rows))
     numbers = db.execute(_NUMBERS).fetchone()
     assert numbers is not None
-    return State(digest.hexdigest(), tuple(numbers))
+    return State(digest.hexdigest(), tuple(counts), tuple(numbers))
 
 
 def opened_store(path: Path) -> Store:
@@ -105,6 +111,7 @@ class Recording:
     first: int
     states: list[State]
     acknowledged: list[int]
+    case: UseCase
 
     def allowed(self, point: int) -> list[State]:
         """What may be found after a cut: the state that was acknowledged last, or the next one."""
@@ -150,37 +157,41 @@ def record(case: UseCase) -> Recording:
         with commits_noticed(lambda: commits.append(len(recorder.operations))):
             action()
         operations = list(recorder.operations)
-    return _with_states(Recording(before, operations, first, [], []), commits)
+    return _with_states(Recording(before, operations, first, [], [], case), commits)
 
 
 def _with_states(recording: Recording, commits: list[int]) -> Recording:
     states: list[State] = []
     acknowledged: list[int] = []
     points = [recording.first, *commits, len(recording.operations)]
-    for point, image in _images_at(recording, points):
+    for point, image in images_at(recording.before, recording.operations, points):
         with placed(image) as path:
-            found = _store_state(path)
+            found = look(path)
         if not states:
             states.append(found)
         elif found != states[-1]:  # a commit that wrote nothing made no state; nor did one of another kind of rows
             states.append(found)
             acknowledged.append(point)
-    return Recording(recording.before, recording.operations, recording.first, states, acknowledged)
+    return evolve(recording, states=states, acknowledged=acknowledged)
 
 
-def _images_at(recording: Recording, points: list[int]) -> Iterator[tuple[int, Image]]:
-    disk, done = Disk.of(recording.before), 0
+def images_at(before: Image, operations: list[Operation], points: list[int]) -> Iterator[tuple[int, Image]]:
+    """What lies on the disk at some points, in their order."""
+    disk, done = Disk.of(before), 0
     for point in points:
-        for operation in recording.operations[done:point]:
+        for operation in operations[done:point]:
             disk.apply(operation)
         done = point
         yield point, disk.image("death")
 
 
-def _store_state(path: Path) -> State:
+def look(path: Path) -> State:
+    """The state that the store finds, and that SQLite finds nothing wrong with."""
     store = opened_store(path)
     try:
         with store.read() as db:
+            said = db.execute("PRAGMA integrity_check").get
+            assert said == "ok", said
             return state_of(db)
     finally:
         store.close()
@@ -258,35 +269,30 @@ def _where(recorded: Recording, cut: Cut) -> str:
 def _check(recorded: Recording, cut: Cut, *, settles: bool, known: set[State], figures: Figures) -> State:
     try:
         with placed(cut.image) as path:
-            store = opened_store(path)
-            try:
-                with store.read() as db:
-                    found = state_of(db)
-                    said = db.execute("PRAGMA integrity_check").get
-            finally:
-                store.close()
-            if said != "ok":
-                raise Torn(f"{_where(recorded, cut)}: {said}")
+            found = look(path)
             if found not in known or settles:
                 known.add(found)
                 figures.settled += 1
-                goes_on(path, found)
+                goes_on(path, found, damaged=recorded.case.damaged)
+                gone = recorded.case.gone
+                for role, data in taken_from(path).items() if gone else ():
+                    assert gone not in data, f"bytes of what was scrubbed stand in {role}"
     except (OptchatError, AssertionError, apsw.Error) as error:
-        if isinstance(error, Torn):
-            raise
         raise Torn(f"{_where(recorded, cut)}: {type(error).__name__}: {error}") from error
     return found
 
 
-def _verified(memory: optchat.Memory) -> None:
+def verified(memory: optchat.Memory) -> None:
     report = memory.verify()
     assert report.ok, report.faults
 
 
-def goes_on(path: Path, left: State) -> None:
+def goes_on(path: Path, left: State, *, damaged: bool = False) -> None:
     """Whoever comes next finds all the work that is left, does it, and uses no number again."""
     with opened(path) as memory:
-        _verified(memory)
+        if damaged:
+            memory.verify(repair=True)
+        verified(memory)
         memory.retry_failed()  # time stands still, and would let nothing be tried again
         if memory.status().summarizer == "another-1":
             compaction.take_over(memory)
@@ -295,11 +301,12 @@ def goes_on(path: Path, left: State) -> None:
         status = memory.settle()
         assert status.ready, status
         assert not status.failures, status.failures
-        _verified(memory)
+        assert not status.scrub_pending
+        verified(memory)
         with memory._scope.store.read() as db:
             numbers = state_of(db).numbers
             published = db.execute(
-                "SELECT publication_key & 1099511627775 FROM turn WHERE turn_id = :turn",
+                "SELECT publication_key FROM turn WHERE turn_id = :turn",
                 {"turn": turn.id},
             ).get
         assert all(now >= before for now, before in zip(numbers, left.numbers, strict=True)), (numbers, left.numbers)

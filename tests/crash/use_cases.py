@@ -17,6 +17,7 @@ import apsw
 from attrs import frozen
 
 import optchat
+from optchat.engine import lifecycle
 from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer
 from tests.acceptance import boundaries
@@ -29,6 +30,7 @@ SCOPE = "test"
 POLICY = optchat.Policy(leaf_window=3, job_attempts=2, lock_wait_seconds=5.0)
 SMALL_VIEWS = optchat.Policy(leaf_window=3, job_attempts=2, view_high_bytes=4_000, view_low_bytes=2_000)
 FORMATS = Path(__file__).parents[1] / "store" / "formats"
+SETTLED_TURNS = 8
 BUDGET = optchat.Budget(window=100_000, output=1_000)
 
 
@@ -40,10 +42,19 @@ class UseCase:
     Args:
         base: makes the file in an empty folder, and closes it.
         arrange: opens what the case needs, on a stack that closes it, and returns what is to be cut.
+        again: the same action may be done once more after it failed.
+        steady: after a failure it leaves a state that it would have gone through without one. (A worker notes its
+            failures, and does other jobs first.)
+        damaged: the base is not as it should be, until the case has repaired it.
+        gone: what no byte of may be left once all work is done, wherever the case was cut.
     """
 
     base: Callable[[Path], None]
     arrange: Callable[[Path, ExitStack], Action]
+    again: bool = True
+    steady: bool = True
+    damaged: bool = False
+    gone: bytes = b""
 
 
 def opened(path: Path, policy: optchat.Policy = POLICY) -> optchat.Memory:
@@ -69,10 +80,14 @@ def nothing(_path: Path) -> None:
 def settled(path: Path) -> None:
     """Turns of two sessions, summarised and published; their views have shrunk."""
     with opened(path, SMALL_VIEWS) as memory:
-        for number in range(8):
+        for number in range(SETTLED_TURNS):
             with memory.session("ab"[number % 2]).turn(f"request {number}") as turn:
-                turn.assistant(words(number, 1_500 if number % 4 == 0 else 380))
+                turn.assistant(_answer(number))
         assert memory.settle().ready
+
+
+def _answer(number: int) -> str:
+    return words(number, 1_500 if number % 4 == 0 else 380)
 
 
 def waiting(path: Path) -> None:
@@ -130,8 +145,9 @@ def _columns(db: apsw.Connection, schema: str, table: str) -> list[str]:
 Arranged: TypeAlias = Callable[[optchat.Memory], Action]
 
 
-def on(base: Callable[[Path], None], arrange: Arranged) -> UseCase:
-    return UseCase(base, lambda path, stack: arrange(stack.enter_context(opened(path))))
+def on(base: Callable[[Path], None], arrange: Arranged, **options: Any) -> UseCase:
+    """A case that begins on one open handle."""
+    return UseCase(base, lambda path, stack: arrange(stack.enter_context(opened(path))), **options)
 
 
 def _open_turn(memory: optchat.Memory) -> optchat.Turn[Any]:
@@ -285,13 +301,136 @@ def write_on_a_log_begun_anew(memory: optchat.Memory) -> Action:
     return lambda: turn.assistant("first in the log")
 
 
+# ---- what is undone, and what is forgotten ---------------------------------------------------------------------------
+
+
+def _turn_ids(memory: optchat.Memory, key: str) -> list[str]:
+    return [turn.id for turn in memory.session(key).turns()]
+
+
+def fork(memory: optchat.Memory) -> Action:
+    second = _turn_ids(memory, "a")[1]
+    return lambda: memory.session("a").fork("child", after=second).turn("goes its own way")
+
+
+def rewind(memory: optchat.Memory) -> Action:
+    """Two turns are superseded, whose publications others see no more; the open one ends."""
+    first, session = _turn_ids(memory, "a")[1], memory.session("a")
+    _open_turn(memory)
+    return lambda: session.rewind(after=first)
+
+
+def go_on_after_a_rewind(memory: optchat.Memory) -> Action:
+    session = memory.session("a")
+    session.rewind(before=_turn_ids(memory, "a")[2])
+    return lambda: say(session, words(90, 380))
+
+
+def archive(memory: optchat.Memory) -> Action:
+    return memory.session("a").archive
+
+
+def begin_anew(memory: optchat.Memory) -> Action:
+    row = memory.session("a")._row
+    return lambda: lifecycle.begin_anew(memory._scope, row)
+
+
+def revoke(memory: optchat.Memory) -> Action:
+    return memory.session("a").revoke
+
+
+def share_again(memory: optchat.Memory) -> Action:
+    memory.session("a").revoke()
+    return lambda: memory.session("a").share(history=True)
+
+
+def _host() -> list[optchat.HostMessage]:
+    """What session a's host holds: as ``settled`` told it."""
+    said = [(f"request {number}", _answer(number)) for number in range(0, SETTLED_TURNS, 2)]
+    return [
+        message
+        for request, answer in said
+        for message in (optchat.HostMessage.user(request), optchat.HostMessage.assistant(answer))
+    ]
+
+
+def reconcile(memory: optchat.Memory) -> Action:
+    host = [*_host(), optchat.HostMessage.user("new"), optchat.HostMessage.assistant(words(91, 380))]
+    return lambda: memory.session("a").reconcile(host)
+
+
+def resync(memory: optchat.Memory) -> Action:
+    host = [*_host()[:5], optchat.HostMessage.assistant(words(92, 380)), optchat.HostMessage.user("and so on")]
+    return lambda: memory.session("a").resync(host)
+
+
+def delete(memory: optchat.Memory) -> Action:
+    """An open turn of another session could see it; a fork keeps what it rests on."""
+    memory.session("a").fork("child", after=_turn_ids(memory, "a")[0])
+    memory.session("b").turn("sees it").context(BUDGET, readiness="partial")
+    return memory.session("a").delete
+
+
+def delete_turns(memory: optchat.Memory) -> Action:
+    ids = _turn_ids(memory, "a")
+    return lambda: memory.session("a").delete(only=ids[1:3])
+
+
+def delete_the_scope(memory: optchat.Memory) -> Action:
+    return memory.delete_scope
+
+
+def pin_anew(memory: optchat.Memory) -> Action:
+    turn = memory.session("b").turn("sees it")
+    turn.context(BUDGET)
+    memory.session("a").delete()
+    return lambda: turn.context(BUDGET)
+
+
+def scrub(memory: optchat.Memory) -> Action:
+    """Rows, blobs, index entries, and then the merge, the rewriting and the emptying of the log."""
+    _say_canaries(memory)
+    memory.session("a").delete()
+    return memory.settle
+
+
+def scrub_turns(memory: optchat.Memory) -> Action:
+    memory.session("a").delete(only=[_say_canaries(memory)])
+    return memory.settle
+
+
+def scrub_what_was_revoked(memory: optchat.Memory) -> Action:
+    _say_canaries(memory)
+    memory.session("a").revoke()
+    return memory.settle
+
+
+def _say_canaries(memory: optchat.Memory) -> str:
+    with memory.session("a").turn("xylocanary in what is asked") as turn:
+        turn.tool_call("call-1", "read", '{"path": "/xylocanary"}')
+        image = optchat.BlobPart("image/png", b"xylocanary" * 8_000)
+        turn.tool_result("call-1", (optchat.TextPart("xylocanary sings " * 6_000), image))
+        turn.assistant("xylocanary is in the answer, and why. " * 40)
+    assert memory.settle().ready
+    return turn.id
+
+
+def repair_views(memory: optchat.Memory) -> Action:
+    with memory._scope.store.write() as db:
+        db.execute("UPDATE view SET levels = x'0203', shrinking = 1")
+    return lambda: memory.verify(repair=True)
+
+
+# ---- opening and closing ---------------------------------------------------------------------------------------------
+
+
 def _open(path: Path, _stack: ExitStack) -> Action:
     return lambda: opened(path).close()
 
 
 def _two_handles(path: Path, stack: ExitStack) -> Action:
     """Two handles write in turn; one of them closes."""
-    first, second = opened(path), stack.enter_context(opened(path))
+    first, second = stack.enter_context(opened(path)), stack.enter_context(opened(path))
 
     def both() -> None:
         say(first.session("a"), "by the first")
@@ -315,17 +454,34 @@ CASES: dict[str, UseCase] = {
     "suspend and resume": on(settled, suspend_and_resume),
     "render": on(settled, render),
     "retrieve": on(settled, retrieve),
-    "publish": on(waiting, publish),
+    "publish": on(waiting, publish, steady=False),
     "shrink": on(settled, shrink),
     "note": on(settled, note),
     "import a file": on(settled, import_a_file),
     "repair a node": on(settled, repair_a_node),
+    "fork": on(settled, fork),
+    "rewind": on(settled, rewind),
+    "go on after a rewind": on(settled, go_on_after_a_rewind),
+    "archive": on(settled, archive),
+    "begin anew": on(settled, begin_anew),
+    "revoke": on(settled, revoke),
+    "share again": on(settled, share_again),
+    "reconcile": on(settled, reconcile),
+    "resync": on(settled, resync),
+    "delete": on(waiting, delete),
+    "delete turns": on(waiting, delete_turns),
+    "delete the scope": on(waiting, delete_the_scope, again=False),
+    "pin anew": on(settled, pin_anew),
+    "scrub": on(settled, scrub, steady=False, gone=b"xylocanary"),
+    "scrub turns": on(settled, scrub_turns, steady=False, gone=b"xylocanary"),
+    "scrub what was revoked": on(settled, scrub_what_was_revoked, steady=False),
+    "repair views": on(settled, repair_views, damaged=True, steady=False),
     "checkpoint": on(settled, checkpoint),
     "truncate the log": on(settled, truncate_the_log),
     "vacuum": on(waiting, vacuum),
-    "close": on(settled, close),
+    "close": on(settled, close, again=False),
     "write on a log begun anew": on(settled, write_on_a_log_begun_anew),
-    "two handles": UseCase(settled, _two_handles),
+    "two handles": UseCase(settled, _two_handles, again=False),
     "open fresh": UseCase(nothing, _open),
     "open again": UseCase(waiting, _open),
     "migrate from 1": UseCase(former(1), _open),

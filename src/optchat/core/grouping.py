@@ -35,6 +35,7 @@ class TranscriptTurn:
     outcome: Outcome
     named: bool = False  # by the host
     told: bool = False  # the host said how it ended
+    notes: frozenset[int] = frozenset()  # which of its messages are notes: nobody's request, whatever their role
 
 
 def group_turns(messages: Iterable[HostMessage]) -> tuple[TranscriptTurn, ...]:
@@ -60,6 +61,7 @@ class _Turn:
         self.has_request = has_request
         self.named = named
         self.messages: list[HostMessage] = []
+        self.notes: set[int] = set()
         self.end: Outcome | None = None
         # What event keys are made of where the host has no key: (kind, call id) is unique in its turn.
         self.calls: dict[tuple[type[Part], str], HostMessage] = {}
@@ -67,11 +69,19 @@ class _Turn:
     def finished(self) -> TranscriptTurn:
         outcome = self.end or self._outcome()
         return TranscriptTurn(
-            self.turn_id, tuple(self.messages), self.has_request, outcome, self.named, self.end is not None
+            self.turn_id,
+            tuple(self.messages),
+            self.has_request,
+            outcome,
+            self.named,
+            self.end is not None,
+            frozenset(self.notes),
         )
 
     def _outcome(self) -> Outcome:
-        last = self.messages[-1]
+        last = next((m for place, m in reversed([*enumerate(self.messages)]) if place not in self.notes), None)
+        if last is None:
+            return "completed"  # notes and nothing else
         answered = last.role == "assistant" and any(isinstance(part, TextPart) for part in last.parts)
         pending: set[str] = set()
         for message in self.messages:
@@ -99,8 +109,8 @@ class Turns:
     def finished(self) -> tuple[TranscriptTurn, ...]:
         return tuple(turn.finished() for turn in self._turns)
 
-    def add(self, message: HostMessage) -> bool:
-        """Put a message into its turn; False if it was there already."""
+    def add(self, message: HostMessage, *, note: bool = False) -> bool:
+        """Put a message, or a note, into its turn; False if it was there already."""
         if message.key is not None and message.key in self._keys:
             known, turn = self._keys[message.key]
             if not _same(known, message):
@@ -109,13 +119,15 @@ class Turns:
                 )
             self._end(turn, message.outcome)
             return False
-        turn = self._turn_of(message)
+        turn = self._turn_of(message, asks=message.role == "user" and not note)
         if self._repeats_calls(turn, message):
             self._end(turn, message.outcome)
             return False
         if turn is not self._current:
             self._turns.append(turn)
             self._ids.add(turn.turn_id)
+        if note:
+            turn.notes.add(len(turn.messages))
         turn.messages.append(message)
         if message.key is None:
             turn.calls.update((call, message) for call in _calls(message))
@@ -129,11 +141,11 @@ class Turns:
     def _current(self) -> _Turn | None:
         return self._turns[-1] if self._turns else None
 
-    def _turn_of(self, message: HostMessage) -> _Turn:
+    def _turn_of(self, message: HostMessage, *, asks: bool) -> _Turn:
         """The turn that a message belongs to: the current one, or a new one that is not in the list yet."""
         current, named = self._current, message.turn_id
         if named is None:
-            request = message.role == "user" and any(isinstance(part, TextPart) and part.text for part in message.parts)
+            request = asks and any(isinstance(part, TextPart) and part.text for part in message.parts)
             if current is not None and current.end is None and not request:
                 return current
             # The ordinal of its first message: what is appended to the file later cannot change it.
@@ -146,7 +158,7 @@ class Turns:
                     )
                 return current
             # Named, so no text is needed to tell that it begins: an image alone can be a request.
-            request = message.role == "user" and any(isinstance(part, (TextPart, BlobPart)) for part in message.parts)
+            request = asks and any(isinstance(part, (TextPart, BlobPart)) for part in message.parts)
         if named in self._ids:
             raise BadArgument(
                 f"turn {shown(named)} goes on after another turn began; keep a turn's messages together, "

@@ -1,12 +1,14 @@
 """
 The transcript format (§ 3): a history as lines of JSON, read whole before any of it is stored.
 
-Decides: what a line must say. Refuses to know: files, compression, what is stored already, and what makes a turn
-(:mod:`optchat.core.grouping`: ``turn`` names a message's turn, ``end`` on its last message says how it ended).
+Decides: what a line must say, and how one is written. Refuses to know: files, compression, what is stored already, and
+what makes a turn (:mod:`optchat.core.grouping`: ``turn`` names a message's turn, ``end`` on its last message says how
+it ended).
 
 One JSON object a line is one message, in order within its session; sessions may interleave. Its fields: ``session``,
-``at`` (ISO 8601 with offset), ``role`` (``user``, ``assistant``, ``tool``, ``host_summary``), ``parts``; and optional
-``key``, ``turn``, ``end``. Fields beyond these are a host's own and are passed over.
+``at`` (ISO 8601 with offset), ``role`` (``user``, ``assistant``, ``tool``, ``note``, ``host_summary``), ``parts``; and
+optional ``key``, ``turn``, ``end``. Fields beyond these are a host's own and are passed over. What is written here is
+read back as it was, but for two halves of a character that stand side by side: JSON cannot keep them apart.
 
 The first bad line refuses the file. So there is nothing here that the ledger would refuse later, half a file in.
 """
@@ -29,6 +31,7 @@ from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextP
 from optchat.core.terms import OUTCOMES, ROLES, Outcome, Role
 
 SUMMARY_ROLE: Final = "host_summary"
+NOTE_ROLE: Final = "note"  # text that is kept as a note; in a list of messages no role stands for one
 # What the façade takes: a file that names more could be stored by half.
 MAX_SESSION_CHARACTERS: Final = 500
 MAX_TURN_CHARACTERS: Final = 200
@@ -138,10 +141,10 @@ def read_transcript(lines: Iterable[bytes]) -> Transcript:
         if not line:
             continue
         try:
-            key, message = _read_line(line)
+            key, message, note = _read_line(line)
             if message is None:
                 reason = SUMMARY_ROLE
-            elif sessions.setdefault(key, Turns()).add(message):
+            elif sessions.setdefault(key, Turns()).add(message, note=note):
                 continue
             else:
                 reason = "redelivered"
@@ -154,8 +157,8 @@ def read_transcript(lines: Iterable[bytes]) -> Transcript:
 # ---- one line -------------------------------------------------------------------------------------------------------
 
 
-def _read_line(line: bytes) -> tuple[str, HostMessage | None]:
-    """A line's session, and its message; None for a host's summary, which is no source."""
+def _read_line(line: bytes) -> tuple[str, HostMessage | None, bool]:
+    """A line's session, its message (None for a host's summary, which is no source), and whether that is a note."""
     try:
         value: object = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -172,21 +175,26 @@ def _read_line(line: bytes) -> tuple[str, HostMessage | None]:
     at = _time(value)
     role = _text(value, "role", "the message")
     if role == SUMMARY_ROLE:
-        return session, None
+        return session, None, False
+    note, parts = role == NOTE_ROLE, _parts(value)
+    if note and not all(isinstance(part, TextPart) for part in parts):
+        raise _Refused("a note holds something else than text; give that the role of whoever said it")
+    if note:
+        role = "user"
     if not _is_role(role):
         raise _Refused(
-            f"unknown role {shown(role)}; use 'user', 'assistant', 'tool' or 'host_summary', "
+            f"unknown role {shown(role)}; use 'user', 'assistant', 'tool', 'note' or 'host_summary', "
             "and leave system messages out"
         )
     message = HostMessage(
         role,
-        _parts(value),
+        parts,
         key=None if value.get("key") is None else _key(value),
         at=at,
         turn_id=None if value.get("turn") is None else _name(value, "turn", MAX_TURN_CHARACTERS),
         outcome=_outcome(value),
     )
-    return session, message
+    return session, message, note
 
 
 def _time(source: Mapping[str, object]) -> datetime:
@@ -340,3 +348,49 @@ def _named(value: object) -> str:
             return "a list"
         case _:
             return "an object"
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_line(session: str, message: HostMessage, *, note: bool = False) -> bytes:
+    """
+    A message as a line of the format, its line feed included.
+
+    Args:
+        session: its host's key.
+        message: with its time, its turn, and on the turn's last message its outcome.
+        note: its texts are notes.
+    """
+    assert message.at is not None, "what is written has its time"
+    line: dict[str, object] = {
+        "session": session,
+        "at": message.at.isoformat(),
+        "role": NOTE_ROLE if note else message.role,
+        "parts": [_written(part) for part in message.parts],
+        "key": message.key,
+        "turn": message.turn_id,
+        "end": message.outcome,
+    }
+    said = {name: value for name, value in line.items() if value is not None}
+    return json.dumps(said, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _written(part: Part) -> dict[str, object]:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case BlobPart(media_type, None, uri):
+            return {"type": "image", "media_type": media_type, "uri": uri}
+        case BlobPart(media_type, data, _):
+            return {"type": "image", "media_type": media_type, "data": base64.b64encode(data or b"").decode("ascii")}
+        case ToolCallPart(call_id, name, arguments):
+            return {"type": "tool_call", "call_id": call_id, "name": name, "arguments": arguments}
+        case ReportPart(name, text, complete):
+            return {"type": "report", "name": name, "text": text, "complete": complete}
+        case ToolResultPart(call_id, content, is_error, truncated):
+            only = content[0] if len(content) == 1 else None
+            shown_content = only.text if isinstance(only, TextPart) else [_written(piece) for piece in content]
+            flags = {"is_error": is_error, "truncated": truncated}
+            said: dict[str, object] = {"type": "tool_result", "call_id": call_id, "content": shown_content}
+            return said | {name: True for name, value in flags.items() if value}

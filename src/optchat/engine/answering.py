@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from attrs import evolve, frozen
 
 from optchat.core.answers import answer_json, fitting
-from optchat.core.errors import BadArgument, OptchatError, RefError, SnapshotInvalid, UnknownRef
+from optchat.core.errors import BadArgument, OptchatError, RefError, UnknownRef
 from optchat.core.ports import Tokenizer
 from optchat.core.records import to_bytes
 from optchat.core.refs import KEY_BITS, PublicationRef, parse_ref
@@ -125,7 +125,7 @@ def recaller(scope: Scope, tokenizer: Tokenizer) -> Recall:
 
     def recall(db: Connection, turn_pk: int, digest: bytes) -> str | None:
         row = turns.find_retrieval(db, turn_pk, digest)
-        reading = turn_reading(scope, db, turn_pk, None if row is None else row.own_end)
+        reading = None if row is None else turn_reading(scope, db, turn_pk, row.own_end, row.pin)
         if row is None or reading is None:
             return None
         text = answer(reading, db, tokenizer, row.tool, row.arguments.decode("utf-8", "surrogatepass")).output.text
@@ -134,12 +134,18 @@ def recaller(scope: Scope, tokenizer: Tokenizer) -> Recall:
     return recall
 
 
-def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None = None) -> Reading | None:
+def turn_reading(
+    scope: Scope, db: Connection, turn_pk: int, own_end: int | None = None, pin: int | None = None
+) -> Reading | None:
     """
     A turn's eyes: its pin, and its session's records below ``own_end`` (None: all that its live turn has sealed so
     far).
 
-    None for a turn that pinned nothing: a note, or an imported one.
+    Args:
+        pin: which of its pins; None: the present one. They differ in their labels.
+
+    Returns:
+        None for a turn that pinned nothing: a note, or an imported one.
     """
     descriptor, turn = turns.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
@@ -154,19 +160,17 @@ def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None
             else registry.segment_length(db, turn.segment_pk, chain.own.base_length)
         )
     moment = scopes.find_moment(db, scope.pk, descriptor.clock)
-    if moment is None:
+    pin = descriptor.pin if pin is None else pin
+    epoch = turns.pinned_epoch(db, turn_pk, pin) if pin else descriptor.epoch
+    if moment is None or epoch is None:
         return None
+    if pin:
+        moment = evolve(moment, epoch=epoch)
     pinned = evolve(scope, policy=evolve(scope.policy, page_bytes=descriptor.settings["page_bytes"]))
-    reading = session_reading(pinned, moment, session, chain, end, descriptor.pin)
+    reading = session_reading(pinned, moment, session, chain, end, pin)
     view = FrontierState(descriptor.own_levels, descriptor.own_shrinking)
     own = None if reading.own is None else evolve(reading.own, view=view, history=descriptor.own_end)
     return evolve(reading, own=own)
-
-
-def check_epoch(scope: Scope, db: Connection, epoch: int) -> None:
-    """A pinned reader's first statement: something removed since may be what it could see."""
-    if scopes.scope_counters(db, scope.pk)[0] != epoch:
-        raise SnapshotInvalid("something was removed since this snapshot was taken; take a new one")
 
 
 def keep(scope: Scope, turn_pk: int, name: str, arguments: bytes, own_end: int, given: Answer) -> None:

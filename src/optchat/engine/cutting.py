@@ -145,7 +145,7 @@ def _end_superseded(landing: Landing, turn: TurnRow, end: int) -> None:
         landing.db, turn.turn_pk, outcome="interrupted", detail="its session was rewound", end_seq=end, at=landing.at
     )
     turns.drop_all_staged(landing.db, turn.turn_pk)
-    registry.set_ended_length(landing.db, turn.segment_pk, end)
+    landing.records_ended(turn.segment_pk, end)
 
 
 def _superseded(db: Connection, session: SessionRow, chain: Chain, boundary: int) -> list[int]:

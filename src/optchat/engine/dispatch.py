@@ -19,8 +19,10 @@ from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.terms import Role
 from optchat.core.tools import TOOL_NAMES
+from optchat.engine.answering import turn_reading
 from optchat.engine.handle import Scope
-from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved
+from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved, check_on
+from optchat.engine.pins import check_pin, check_turn
 from optchat.engine.reading import Recall
 from optchat.engine.rendering import Rendered, render
 from optchat.store import ledger, payloads, registry, scopes, turns as stored
@@ -48,23 +50,31 @@ def open_row(db: Connection, turn_pk: int) -> TurnRow:
     return row
 
 
-def dispatchable(db: Connection, turn_pk: int) -> DispatchState:
+def dispatchable(scope: Scope, db: Connection, turn_pk: int) -> DispatchState:
     """
     Whether the turn still runs and its pin still holds: the first thing that each model call reads.
 
     Raises:
         TurnEnded: it does not, or never pinned anything.
-        SnapshotInvalid: something was removed since it pinned.
+        SessionDeleted: its session was deleted.
+        SnapshotInvalid: something that it could see was removed since it pinned.
+        ResyncNeeded: its session's memory is off.
     """
     state = stored.dispatch_state(db, turn_pk)
     if state is None:
         raise IntegrityError("the turn is no longer stored; begin a new one")
+    if state.removed:
+        check_turn(db, open_row(db, turn_pk))
     if state.outcome is not None:
         raise TurnEnded(f"the turn has ended as {state.outcome}; begin a new one", outcome=state.outcome)
     if state.pinned_epoch is None:
         raise TurnEnded("the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed")
+    check_on(db, turn_pk)
     if state.epoch != state.pinned_epoch:
-        raise_invalid()
+        eyes = turn_reading(scope, db, turn_pk)
+        if eyes is None:
+            raise_invalid()
+        check_pin(scope, db, state.pinned_epoch, eyes.sight)
     return state
 
 
@@ -99,7 +109,7 @@ def make_rendering(
         TurnEnded, SnapshotInvalid, SummariesPending, CoverTooLarge, ContextTooLarge: as ``Turn.context``.
     """
     with scope.store.read() as db:
-        dispatchable(db, turn_pk)
+        dispatchable(scope, db, turn_pk)
         descriptor = stored.load_descriptor(db, turn_pk)
         assert descriptor is not None, "its epoch was read a moment ago"
         moment = scopes.find_moment(db, scope.pk, descriptor.clock)
@@ -113,6 +123,7 @@ def make_rendering(
             descriptor,
             stored.load_rendering(db, turn_pk),
             snapshot_label=label,
+            first_step=stored.next_step(db, turn_pk),
             budget=budget,
             tokenizer=tokenizer,
             adapter=adapter,
@@ -136,8 +147,8 @@ def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
 
 
 def raise_invalid() -> NoReturn:
-    """Something was removed since the turn pinned its snapshot."""
-    raise SnapshotInvalid("something was removed since this turn began; end it and begin a new one")
+    """The marks of the turn's snapshot are kept no longer."""
+    raise SnapshotInvalid("the snapshot of this turn is kept no longer; end it and begin a new one")
 
 
 # ---- what a turn has sealed ------------------------------------------------------------------------------------------

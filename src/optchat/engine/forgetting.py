@@ -56,6 +56,7 @@ class _Segment:
 
     segment: int
     tree: int
+    generation: int
     base: int
     end: int
     needed: int
@@ -106,8 +107,11 @@ class _Taking:
             numbers += publications.numbers_of_turn(self.db, turn.turn_pk)
         self.published += unpublish(self.landing, numbers, removed=True)
         for turn in rows:
-            removals.hide_turn(self.db, turn.turn_pk, self.end_of(turn), self.landing.at)
+            end = self.end_of(turn)
+            removals.hide_turn(self.db, turn.turn_pk, end, self.landing.at)
             self.turns.append(turn.turn_pk)
+            if turn.state != "ended":
+                self.landing.records_ended(turn.segment_pk, end)
         for turn in rows:
             self.landing.unmade(turn.turn_pk)  # whoever waited for its publication goes on without
 
@@ -356,13 +360,12 @@ def _delete_whole(taking: _Taking, session: SessionRow, forks: Forks) -> int:
     before = [
         row for row in removals.removals_of_session(db, session.scope_pk, session.session_pk) if row.kind == "session"
     ]
-    every = [
+    going = [
         turn
-        for generation in registry.generations(db, session.session_pk)
-        for turn in turns.turns_of_generation(db, generation)
+        for of in segments
+        for turn in turns.turns_of_generation(db, of.generation)
+        if not turn.removed and turn.start_seq >= of.needed
     ]
-    kept = {of.segment: of for of in segments}
-    going = [turn for turn in every if not turn.removed and turn.start_seq >= kept[turn.segment_pk].needed]
     if session.state == "deleted" and before and not going:
         return before[0].removal_pk
     if session.state != "deleted":
@@ -375,7 +378,7 @@ def _delete_whole(taking: _Taking, session: SessionRow, forks: Forks) -> int:
     for of in segments:
         living = _others(db, session, of.segment)
         length = max((length for _fork, length in living), default=0)
-        if forks == "forget" and length > of.base:  # in forks that live on
+        if of.needed < length and length > of.base:  # forgotten in forks that live on
             taking.hide_records(of.segment, of.base, length, buried=True)
         taking.hide_records(of.segment, max(of.base, length), of.end, buried=False)
         taking.hide_tree(of, length)
@@ -386,19 +389,27 @@ def _delete_whole(taking: _Taking, session: SessionRow, forks: Forks) -> int:
 
 
 def _segments(taking: _Taking, session: SessionRow, forks: Forks) -> list[_Segment]:
-    """The segments of every generation of a session, and how far others need them."""
+    """
+    The segments of every generation of a session, and how far others need them; and those of deleted sessions that it
+    rests on: perhaps nobody needs them any more.
+    """
     db = taking.db
-    found: list[_Segment] = []
+    found: dict[int, _Segment] = {}
     for generation in registry.generations(db, session.session_pk):
-        segment = registry.segment_of_generation(db, generation)
-        chain = taking.landing.scope.chain(db, segment)
-        own = chain.own
-        needed = 0
-        if forks == "preserve":
-            needed = max((length for _fork, length in _others(db, session, segment)), default=0)
-        end = registry.segment_length(db, segment, own.base_length)
-        found.append(_Segment(segment, own.tree, own.base_length, max(end, own.base_length), needed))
-    return found
+        chain = taking.landing.scope.chain(db, registry.segment_of_generation(db, generation))
+        for link in chain.links:
+            made_by = registry.generation_of_segment(db, link.segment)
+            if made_by is None or link.segment in found:
+                continue
+            own = made_by[1] == session.session_pk
+            if not own and registry.session_by_pk(db, made_by[1]).state != "deleted":
+                continue
+            needed = max((length for _fork, length in _others(db, session, link.segment)), default=0)
+            end = max(registry.segment_length(db, link.segment, link.base_length), link.base_length)
+            found[link.segment] = _Segment(
+                link.segment, link.tree, made_by[0], link.base_length, end, 0 if own and forks == "forget" else needed
+            )
+    return list(found.values())
 
 
 def _others(db: Connection, session: SessionRow, segment: int) -> list[tuple[SessionRow, int]]:
@@ -459,8 +470,6 @@ def _delete_some(taking: _Taking, session: SessionRow, only: Sequence[str], fork
     taking.hide_turns(living)
     for turn in living:
         taking.hide_records(turn.segment_pk, turn.start_seq, taking.end_of(turn), buried=True)
-        if turn.state != "ended":
-            taking.landing.records_ended(turn.segment_pk, taking.end_of(turn))
     taking.replace_nodes()
     return taking.write("turns")
 

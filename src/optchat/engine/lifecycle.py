@@ -18,7 +18,7 @@ from optchat.engine.cutting import Cut, cut, kept_part, lay_view, refuse_elsewhe
 from optchat.engine.handle import Scope
 from optchat.engine.landing import Landing
 from optchat.engine.turns import check_usable, end_in, random_id
-from optchat.store import publications, registry, turns
+from optchat.store import publications, registry, removals, turns
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
@@ -44,7 +44,8 @@ def fork(scope: Scope, session: SessionRow, key: str, after: str | None) -> Sess
         UnknownRef: no such turn in the session's present history.
         BadArgument: the turn has not ended.
         ConfigError: another session has the key.
-        SessionDeleted, ResyncNeeded, GenerationSuperseded: the session is not to be gone on from.
+        SessionDeleted: the session was, or one that had the key.
+        ResyncNeeded, GenerationSuperseded: the session is not to be gone on from.
     """
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         parent = registry.session_by_pk(db, session.session_pk)
@@ -58,6 +59,8 @@ def fork(scope: Scope, session: SessionRow, key: str, after: str | None) -> Sess
             if found.session_pk != parent.session_pk and registry.base_of(db, found.session_pk, 0) == base:
                 return found
             raise ConfigError(f"session {key!r} of host {parent.host!r} is there already; fork under a key of its own")
+        if removals.is_forgotten(db, scope.pk, parent.host, key):
+            raise SessionDeleted(f"session {key!r} was deleted; fork under another key")
         child = registry.create_session(
             db,
             session_id=free_session_id(db),

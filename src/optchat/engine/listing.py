@@ -80,7 +80,7 @@ def session_info(reading: Reading, db: Connection, row: SessionRow) -> SessionIn
         if published.records is None:
             return None
         length, count = published.records.end, published.turns
-    last = ledger.load_record(db, chain.record_key(length - 1)) if length else None
+    said = ledger.ends_of(db, chain, 0, length) if length else None
     return SessionInfo(
         id=row.session_id,
         key=row.key,
@@ -94,7 +94,7 @@ def session_info(reading: Reading, db: Connection, row: SessionRow) -> SessionIn
         commit=row.commit_id,
         isolated=row.isolated,
         created_at=moment_of(row.created_at),
-        last_at=moment_of(row.created_at) if last is None else last.time,
+        last_at=moment_of(row.created_at) if said is None else said[1],
         state=_state(row, reading.clock),
     )
 

@@ -58,6 +58,7 @@ def preview(
             descriptor,
             None,
             snapshot_label=snapshot.id,
+            first_step=0,
             budget=budget,
             tokenizer=tokenizer,
             adapter=adapter,

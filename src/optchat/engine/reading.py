@@ -111,7 +111,8 @@ def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans
     for span in spans:
         ref = session_ref(target.session.session_id, target.generation, span.start, span.count)
         node = nodes.get(span)
-        first, last = _record_times(db, target.chain, span) if node is None or span.count == 1 else _node_times(node)
+        by_record = node is None or (span.count == 1 and node.kind != "tombstone")
+        first, last = _record_times(db, target.chain, span) if by_record else _node_times(node)
         if node is None:
             lines.append(Line(ref, "stand_in", "[not summarised yet]", None, None, first, last, 0))
             continue
@@ -124,11 +125,11 @@ def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans
 
 
 def _record_times(db: Connection, chain: Chain, span: Span) -> tuple[datetime, datetime]:
-    found = ledger.load_records(db, {chain.record_key(span.start), chain.record_key(span.end - 1)})
-    first, last = found.get(chain.record_key(span.start)), found.get(chain.record_key(span.end - 1))
-    if first is None or last is None:
+    """When the first and the last record of a span were said; of what was removed nothing is told."""
+    found = ledger.ends_of(db, chain, span.start, span.end)
+    if found is None:
         raise IntegrityError(f"records of {span} are missing; run verify() and restore a backup")
-    return first.time, last.time
+    return found
 
 
 def _node_times(node: Node) -> tuple[datetime, datetime]:
@@ -394,13 +395,13 @@ def _paired_ref(reading: Reading, db: Connection, target: SessionTarget, record:
     """A call's result or a result's call, if this reader may see it."""
     key = record.paired_key if record.kind == "tool_result" else None
     if record.kind == "tool_call":
-        key = ledger.result_of(db, record.record_key)
+        key = ledger.result_of(db, target.chain, record.record_key)
     if key is None:
         return None
     other = SessionTarget(
         target.session, target.generation, target.generation_pk, target.chain, Span(key & KEY_MASK, 1)
     )
-    same_chain = any(link.segment == owner_of(key) for link in target.chain.links)
+    same_chain = target.chain.of_record(other.span.start).segment == owner_of(key)
     return other.ref if same_chain and may_see(reading, db, other) else None
 
 
@@ -453,7 +454,11 @@ def date(reading: Reading, db: Connection, ref: str) -> Dates:
     """When what a ref names was said, and published."""
     target = resolve(reading, db, ref)
     if isinstance(target, SessionTarget):
-        first, last = _record_times(db, target.chain, target.span)
+        times = ledger.ends_of(db, target.chain, target.span.start, target.span.end)
+        if times is None:  # all of it was removed: when, is all that its line tells
+            line = session_lines(reading, db, target, [target.span])[0]
+            times = line.first_at, line.last_at
+        first, last = times
         return Dates(target.ref, first, last, None, reading.snapshot)
     if target.publication is None:
         line = shared_lines(reading, db, [target.span])[0]

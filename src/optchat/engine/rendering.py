@@ -84,6 +84,7 @@ def render(
     written: RenderingRow | None,
     *,
     snapshot_label: str,
+    first_step: int,
     budget: Budget,
     tokenizer: Tokenizer,
     adapter: HostAdapter[M],
@@ -92,6 +93,9 @@ def render(
 ) -> tuple[Rendered[M], RenderingRow | None]:
     """
     The memory blocks for one call, and the rendering row to write if this decided something new.
+
+    Args:
+        first_step: the number of the row to write where none is written under the present pin.
 
     Raises:
         SummariesPending: own leaves that the view needs are not there, and ``readiness`` is strict.
@@ -126,13 +130,13 @@ def render(
         own, missing = maker.own_view(readiness)
         shared = spans_of(descriptor.shared_levels)
         why = "the turn's first context"
-    step = 0 if written is None else written.step + 1
+    step = first_step if written is None else written.step + 1
     room = available
     for _ in range(_TRIES):
         row, counted = maker.choose(step, own, missing, shared, room, available)
         made = maker.rendered(row, why)
         if made.tokens <= available:
-            return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks))
+            return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks), pin=descriptor.pin)
         # A block can count more than its lines one by one, and its head names what it shows: that is charged from here
         # on. The way down ends at the coarsest cover: what a smaller window holds is never too much for this one.
         lower = max(min(room - 1, available - (made.tokens - counted)), maker.least_room(own, missing, shared))
@@ -475,7 +479,7 @@ def assemble(
 
 def exchange_records(db: Connection, low: int, high: int) -> list[tuple[RecordRow, bool]]:
     """A turn's request and its final answer: (record, whether it is the request), in order."""
-    records = ledger.records_between(db, low, high)
+    records = [record for record in ledger.records_between(db, low, high) if record.state == 0]
     if not records:
         return []
     first = records[0].message

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from optchat.core.errors import SnapshotInvalid, StaleRef, UnknownRef
+from optchat.core.errors import StaleRef, UnknownRef
 from optchat.core.lineage import Chain, Link
 from optchat.core.refs import KEY_BITS, PublicationRef, SessionRef, Span, parse_ref, publication_ref, session_ref
 from optchat.core.snapshots import Published, Sight, Snapshot, foreign_node_visible, publication_visible
 from optchat.core.views import EMPTY_FRONTIER, FrontierState
 from optchat.engine.handle import Scope
-from optchat.store import publications, registry, scopes
+from optchat.store import ledger, publications, registry, scopes
 from optchat.store.publications import PublicationRow
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection, moment_of
@@ -66,9 +66,10 @@ def owner_reading(scope: Scope, db: Connection) -> Reading:
     return Reading(scope, snapshot_of(moment), sight)
 
 
-def pinned_reading(scope: Scope, moment: Moment) -> Reading:
+def pinned_reading(scope: Scope, moment: Moment, pin: int = 0) -> Reading:
     """What a model would be shown of other sessions, at a moment; no session is its own."""
-    return Reading(scope, snapshot_of(moment), Sight(scope.pk, moment.clock, moment.publications, moment.documents))
+    sight = Sight(scope.pk, moment.clock, moment.publications, moment.documents)
+    return Reading(scope, snapshot_of(moment, pin), sight)
 
 
 def session_reading(scope: Scope, moment: Moment, session: SessionRow, chain: Chain, end: int, pin: int = 0) -> Reading:
@@ -76,23 +77,6 @@ def session_reading(scope: Scope, moment: Moment, session: SessionRow, chain: Ch
     shared = evolve(moment, publications=0, documents=0) if session.isolated else moment
     sight = Sight(scope.pk, moment.clock, shared.publications, shared.documents, own=chain.ranges(end))
     return Reading(scope, snapshot_of(shared, pin), sight, Own(session, chain, end))
-
-
-def kept_moment(scope: Scope, db: Connection, snapshot_id: str) -> Moment:
-    """
-    The moment that a snapshot id names.
-
-    Raises:
-        UnknownRef: no such snapshot, or one of another scope.
-        SnapshotInvalid: something was removed since, or its clock is no longer kept.
-    """
-    number = snapshot_id.partition(".")[0]
-    moment = scopes.find_moment(db, scope.pk, int(number)) if number.isdecimal() and len(number) < 13 else None
-    if moment is None:
-        raise UnknownRef(f"no snapshot {snapshot_id[:20]!r} is kept here; pin() takes a new one")
-    if scopes.scope_counters(db, scope.pk)[0] != moment.epoch:
-        raise SnapshotInvalid("something was removed since that snapshot; pin() takes a new one")
-    return moment
 
 
 # ---- refs ------------------------------------------------------------------------------------------------------------
@@ -206,11 +190,14 @@ def may_see(reading: Reading, db: Connection, target: SessionTarget) -> bool:
     A reader's own session is its history below its boundary, and what was superseded on the way to it.
     """
     span, own, last = target.span, reading.own, target.span.end - 1
+    if span.count == 1 and not ledger.is_live(db, target.chain.record_key(last)):
+        return False
     if own is not None and own.session.session_pk == target.session.session_pk:
-        if own.chain == target.chain or own.chain.has_record_of(target.chain, last):
+        if target.generation > own.chain.generation:
+            return False  # it began when the reader's turn was over
+        if own.chain.has_record_of(target.chain, last):
             return span.end <= own.end
-        if target.generation < own.chain.generation:
-            return span.end <= _length(db, target.chain)
+        return span.end <= _length(db, target.chain)
     if reading.sight.owner:
         return span.end <= _length(db, target.chain)
     if not registry.has_begun(db, target.session.session_pk, target.generation, reading.clock):

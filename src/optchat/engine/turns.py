@@ -58,14 +58,22 @@ def random_id(length: int) -> str:
     return "".join(secrets.choice(SESSION_ID_ALPHABET) for _ in range(length))
 
 
+def check_not_deleted(session: SessionRow) -> None:
+    """
+    Raises:
+        SessionDeleted: there is no such session any more.
+    """
+    if session.state == "deleted":
+        raise SessionDeleted(f"session {session.session_id} was deleted; session(..., recreate=True) begins a new one")
+
+
 def check_usable(session: SessionRow, generation_pk: int) -> None:
     """
     Raises:
         SessionDeleted, ResyncNeeded: the session takes nothing.
         GenerationSuperseded: the handle is of an earlier generation.
     """
-    if session.state == "deleted":
-        raise SessionDeleted(f"session {session.session_id} was deleted; session(..., recreate=True) begins a new one")
+    check_not_deleted(session)
     if session.state == "needs_resync":
         raise ResyncNeeded(f"session {session.session_id} differs from its host's history; call resync() with it first")
     if session.generation_pk != generation_pk:
@@ -123,6 +131,8 @@ def admit(
             if turn_id is not None
             else _begun_with(scope, db, current, prepared)
         )
+        if found is None and turn_id is not None:
+            found = _removed(scope, db, current, prepared)
         if found is not None:
             return _again(scope, landing, current, found, prepared)
         _clear_the_way(landing, current, if_open)
@@ -170,6 +180,12 @@ def _begun_with(
     turn = turns.load_turn(db, first.turn_pk)
     begins = turn is not None and turn.start_seq == first.seq
     return turn if begins and all(record.turn_pk == first.turn_pk for record in records.values()) else None
+
+
+def _removed(scope: Scope, db: Connection, session: SessionRow, request: Sequence[ingest.Prepared]) -> TurnRow | None:
+    """The removed turn that began with this request: its id may be forgotten by now, and its event keys never are."""
+    found = _begun_with(scope, db, session, request)
+    return found if found is not None and found.removed else None
 
 
 def _edited(scope: Scope, db: Connection, session: SessionRow, request: Sequence[ingest.Prepared]) -> TurnRow | None:

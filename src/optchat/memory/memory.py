@@ -26,12 +26,13 @@ from optchat.engine import calls, forgetting, history, lifecycle, scrubbing, tur
 from optchat.engine.handle import Scope
 from optchat.engine.importing import load_file
 from optchat.engine.neutral import NeutralAdapter
-from optchat.engine.sights import Reading, kept_moment, owner_reading
+from optchat.engine.pins import kept_moment
+from optchat.engine.sights import Reading, owner_reading
 from optchat.engine.tokenizers import count_things
 from optchat.memory.house import NAME_CHARACTERS, House, check_name, find_scope
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
-from optchat.store import queue, registry, scopes
+from optchat.store import queue, registry, removals, scopes
 from optchat.store.rows import Connection
 
 M = TypeVar("M")
@@ -137,21 +138,27 @@ class Memory(Reader):
     ) -> registry.SessionRow:
         check_name("key", key)
         check_name("host", host)
-        row = self._find_session(host, key)
+        row = self._find_session(host, key, recreate=recreate)
         _check_isolation(row, key, isolated)
         described = any(value is not None for value in (project, worktree, commit, title))
         if row is None or (described and not self._described(row, project, worktree, commit, title)):
             if row is None and not create:
                 raise UnknownRef(f"no session {key!r} of host {host!r} is here; leave create out to begin it")
             self._house.writable()
-            row = self._write_session(host, key, isolated, project, worktree, commit, title)
-        if row.state == "deleted" and not recreate:
-            raise SessionDeleted(f"session {key!r} was deleted; recreate=True begins a new one")
+            row = self._write_session(host, key, isolated, project, worktree, commit, title, recreate=recreate)
         return row
 
-    def _find_session(self, host: str, key: str) -> registry.SessionRow | None:
+    def _find_session(self, host: str, key: str, *, recreate: bool) -> registry.SessionRow | None:
         with self._scope.store.read() as db:
-            return registry.find_session(db, self._scope.pk, host, key)
+            return self._present_session(db, host, key, recreate=recreate)
+
+    def _present_session(self, db: Connection, host: str, key: str, *, recreate: bool) -> registry.SessionRow | None:
+        """The session of a key. Its host may go on delivering to one that was deleted, and is told so."""
+        scopes.check_live(db, self._scope.pk)
+        row = registry.find_session(db, self._scope.pk, host, key)
+        if row is None and not recreate and removals.is_forgotten(db, self._scope.pk, host, key):
+            raise SessionDeleted(f"session {key!r} was deleted; recreate=True begins a new one")
+        return row
 
     def _described(
         self, row: registry.SessionRow, project: str | None, worktree: str | None, commit: str | None, title: str | None
@@ -172,6 +179,8 @@ class Memory(Reader):
         worktree: str | None,
         commit: str | None,
         title: str | None,
+        *,
+        recreate: bool,
     ) -> registry.SessionRow:
         with self._scope.store.write(wait_seconds=self._scope.policy.lock_wait_seconds) as db:
             project_pk: int | None = None
@@ -179,7 +188,7 @@ class Memory(Reader):
                 project_pk = scopes.find_project(db, project)
                 if project_pk is None:
                     project_pk = scopes.create_project(db, "project-" + turns.random_id(12), project)
-            row = registry.find_session(db, self._scope.pk, host, key)
+            row = self._present_session(db, host, key, recreate=recreate)
             _check_isolation(row, key, isolated)
             if row is not None:  # made meanwhile, or to be described anew
                 changes: dict[str, str | int | None] = {
@@ -257,12 +266,10 @@ class Memory(Reader):
     @contextmanager
     def _pinned(self, snapshot_id: str | None) -> Generator[Reader]:
         with self._scope.store.read() as db:
-            moment = (
-                scopes.current_moment(db, self._scope.pk)
-                if snapshot_id is None
-                else kept_moment(self._scope, db, snapshot_id)
-            )
-            pinned = PinnedReader(self._house, self._scope, moment)
+            moment, pin = scopes.current_moment(db, self._scope.pk), 0
+            if snapshot_id is not None:
+                moment, pin = kept_moment(self._scope, db, snapshot_id)
+            pinned = PinnedReader(self._house, self._scope, moment, pin)
             pinned.keep_view(db)
         yield pinned
 
@@ -275,7 +282,7 @@ class Memory(Reader):
 
         Raises:
             UnknownRef: no such snapshot is kept here.
-            SnapshotInvalid: something was removed since.
+            SnapshotInvalid: something that it could see was removed since.
         """
         return self._pinned(snapshot_id)
 

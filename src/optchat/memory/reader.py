@@ -29,6 +29,7 @@ from optchat.core.snapshots import Snapshot
 from optchat.core.terms import HitKind
 from optchat.engine import answering, listing, reading, searching, viewing
 from optchat.engine.handle import Scope
+from optchat.engine.pins import check_pin
 from optchat.engine.sights import Reading, SessionTarget, pinned_reading, published_of, unknown
 from optchat.memory.house import House
 from optchat.store import registry
@@ -210,14 +211,15 @@ class Reader:
 class PinnedReader(Reader):
     """What a model would be shown, fixed at a moment."""
 
-    def __init__(self, house: House, scope: Scope, moment: Moment) -> None:
-        self._house, self._scope, self._moment = house, scope, moment
+    def __init__(self, house: House, scope: Scope, moment: Moment, pin: int = 0) -> None:
+        self._house, self._scope, self._moment, self._pin = house, scope, moment, pin
         self._levels: bytes | None = None
-        self.snapshot: Snapshot = pinned_reading(scope, moment).snapshot
+        self.snapshot: Snapshot = pinned_reading(scope, moment, pin).snapshot
 
     def _eyes(self, db: Connection) -> Reading:
-        answering.check_epoch(self._scope, db, self._moment.epoch)
-        return pinned_reading(self._scope, self._moment)
+        eyes = pinned_reading(self._scope, self._moment, self._pin)
+        check_pin(self._scope, db, self._moment.epoch, eyes.sight)
+        return eyes
 
     def keep_view(self, db: Connection) -> None:
         """Keep the shared view as it is in this transaction: the live one moves with what is not seen here."""

@@ -24,10 +24,12 @@ from optchat.engine import forgetting, freshness, lifecycle, listing, reconcilin
 from optchat.engine.handle import Scope
 from optchat.engine.preview import preview
 from optchat.engine.sights import owner_reading
+from optchat.engine.turns import check_not_deleted
 from optchat.memory.house import House, check_name
 from optchat.memory.turn import Turn, can_rebuild, take
 from optchat.store import registry
 from optchat.store.registry import SessionRow
+from optchat.store.rows import Connection
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -234,17 +236,22 @@ class Session(Generic[M]):
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def info(self) -> SessionInfo:
-        """The session as it is now."""
+        """The session as it is now; SessionDeleted if it is no more."""
         with self._scope.store.read() as db:
             eyes = owner_reading(self._scope, db)
-            info = listing.session_info(eyes, db, registry.session_by_pk(db, self._row.session_pk))
+            info = listing.session_info(eyes, db, self._present(db))
             return cast("SessionInfo", info)  # the owner sees every session
 
     def turns(self, *, limit: int = 50, cursor: str | None = None) -> Page[TurnInfo]:
-        """The session's turns, oldest first; ``limit`` up to 200."""
+        """The session's turns, oldest first; ``limit`` up to 200. SessionDeleted if it is no more."""
         with self._scope.store.read() as db:
-            row = registry.session_by_pk(db, self._row.session_pk)
+            row = self._present(db)
             return listing.turn_list(owner_reading(self._scope, db), db, row, limit=limit, cursor=cursor)
+
+    def _present(self, db: Connection) -> SessionRow:
+        row = registry.session_by_pk(db, self._row.session_pk)
+        check_not_deleted(row)
+        return row
 
     # ---- lifecycle ---------------------------------------------------------------------------------------------------
 

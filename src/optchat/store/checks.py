@@ -36,7 +36,7 @@ def sqlite_faults(db: Connection) -> tuple[list[str], list[str]]:
     except apsw.CorruptError as error:
         found.append(str(error))
     try:
-        found += [str(row[0]) for row in all_rows(db, "PRAGMA quick_check(20)") if row[0] != "ok"]
+        found += [str(row[0]) for row in all_rows(db, "PRAGMA integrity_check(20)") if row[0] != "ok"]
     except apsw.CorruptError as error:
         found.append(str(error))
     index = [message for message in found if "fts5" in message.lower() or "words" in message]
@@ -67,6 +67,28 @@ class SegmentRow:
     base_scope: int | None  # the scope of the base, where there is one
     tree_kind: str | None  # None: the tree is missing
     has_view: bool
+
+
+def segment_name(db: Connection, segment_pk: int) -> tuple[str, int] | None:
+    """(session id, generation) of a segment, whatever else is wrong with its session."""
+    row = one_row(
+        db,
+        "SELECT session_id, number FROM generation JOIN session ON session.session_pk = generation.session_pk"
+        " WHERE segment_pk = :segment",
+        {"segment": segment_pk},
+    )
+    return None if row is None else (row[0], row[1])
+
+
+def shared_from(db: Connection, generation_pk: int) -> int:
+    """From which of its turns on a generation is published; of one that was superseded, all that were ended before."""
+    value = one_value(
+        db,
+        "SELECT CASE WHEN number = generation THEN shared_from ELSE 0 END FROM generation"
+        " JOIN session ON session.session_pk = generation.session_pk WHERE generation_pk = :generation",
+        {"generation": generation_pk},
+    )
+    return int(value or 0)
 
 
 def segments(db: Connection, scope_pk: int) -> list[SegmentRow]:

@@ -65,11 +65,12 @@ def has_view(db: Connection, tree_pk: int) -> bool:
 
 @frozen
 class Unpublished:
-    """An ended turn that is to be published."""
+    """An ended turn that is to be published; ``too_late``: a later one of its generation is published already."""
 
     turn_pk: int
-    generation_pk: int
-    ordinal: int
+    segment_pk: int
+    start_seq: int
+    too_late: bool
 
 
 def unpublished_without_job(db: Connection, scope_pk: int, limit: int = 50) -> list[Unpublished]:
@@ -80,10 +81,12 @@ def unpublished_without_job(db: Connection, scope_pk: int, limit: int = 50) -> l
     left out.
     """
     return [
-        Unpublished(*row)
+        Unpublished(*row[:3], bool(row[3]))
         for row in all_rows(
             db,
-            "SELECT turn_pk, turn.generation_pk, ordinal FROM turn"
+            "SELECT turn_pk, turn.segment_pk, start_seq, EXISTS (SELECT 1 FROM publication AS p JOIN turn AS later"
+            " ON later.turn_pk = p.turn_pk WHERE p.generation_pk = turn.generation_pk AND later.ordinal > turn.ordinal)"
+            " FROM turn"
             " JOIN generation ON generation.generation_pk = turn.generation_pk"
             " JOIN session ON session.session_pk = generation.session_pk"
             " WHERE turn.scope_pk = :scope AND turn.state = 'ended' AND publication_key IS NULL AND inherited = 0"
@@ -156,6 +159,11 @@ def stalled_trees(db: Connection, scope_pk: int) -> list[int]:
 
 def job_count(db: Connection, scope_pk: int) -> int:
     return int(one_value(db, "SELECT count(*) FROM job WHERE scope_pk = :scope", {"scope": scope_pk}))
+
+
+def needs_of(db: Connection, job_pk: int) -> list[int]:
+    """What a job waits for."""
+    return [row[0] for row in all_rows(db, "SELECT needs FROM waiter WHERE job_pk = :job", {"job": job_pk})]
 
 
 def landed(db: Connection, job_pk: int) -> list[int]:

@@ -99,13 +99,14 @@ def chunk_trees_between(db: Connection, low: int, high: int) -> list[int]:
 
 
 def chunk_trees(db: Connection, segment_pk: int) -> list[TreeRow]:
-    """The chunk trees over the large payloads of a segment."""
+    """The chunk trees over the large payloads of a segment, as far as these are there."""
     return [
         TreeRow(*row)
         for row in all_rows(
             db,
             "SELECT tree_pk, scope_pk, kind, record_key, page_bytes, pages FROM tree"
-            " WHERE record_key >= :low AND record_key < :high ORDER BY record_key",
+            " WHERE record_key >= :low AND record_key < :high AND EXISTS (SELECT 1 FROM record"
+            " WHERE record.record_key = tree.record_key AND record.state = 0) ORDER BY record_key",
             {"low": segment_pk << KEY_BITS, "high": (segment_pk + 1) << KEY_BITS},
         )
     ]

@@ -99,6 +99,8 @@ def load_leaves(db: Connection, record_keys: Iterable[int]) -> dict[int, Leaf]:
         " WHERE record_key IN (SELECT value FROM carray(:keys)) AND leaf_escaped IS NOT NULL AND state = 0",
         {"keys": keys(record_keys)},
     ):
+        if payload is None:
+            raise IntegrityError(f"the payload of record {key} is missing; run verify() and restore a backup")
         parsed = None if structure is None else json.loads(structure)
         found[key] = Leaf(leaf_text(KINDS[kind], payload, parsed, leaf_format), escaped, at)
     return found

@@ -76,8 +76,12 @@ def find_session(db: Connection, scope_pk: int, host: str, key: str) -> SessionR
 
 
 def session_by_id(db: Connection, scope_pk: int, session_id: str) -> SessionRow | None:
-    """A session of this scope; another scope's id finds nothing, as an unknown one does."""
-    row = one_row(db, _SESSION + "WHERE session_id = :id AND scope_pk = :scope", {"id": session_id, "scope": scope_pk})
+    """A session of this scope; another scope's id finds nothing, nor does a deleted one's, as an unknown one does."""
+    row = one_row(
+        db,
+        _SESSION + "WHERE session_id = :id AND scope_pk = :scope AND state <> 'deleted'",
+        {"id": session_id, "scope": scope_pk},
+    )
     return None if row is None else _session(row)
 
 
@@ -140,15 +144,10 @@ def generation_of(db: Connection, session_pk: int, number: int) -> tuple[int, in
     return None if row is None else (row[0], row[1])
 
 
-def is_detached(db: Connection, segment_pk: int) -> bool:
-    """Whether only forks still need a segment: its session was deleted, and its own view shows nothing."""
-    return bool(
-        one_value(
-            db,
-            "SELECT kept_length IS NOT NULL FROM segment WHERE segment_pk = :segment",
-            {"segment": segment_pk},
-        )
-    )
+def kept_length(db: Connection, segment_pk: int) -> int | None:
+    """Up to where forks still need a segment whose session was deleted. None: it was not, and has its own view."""
+    value = one_value(db, "SELECT kept_length FROM segment WHERE segment_pk = :segment", {"segment": segment_pk})
+    return None if value is None else int(value)
 
 
 def generations(db: Connection, session_pk: int) -> list[int]:
@@ -403,6 +402,8 @@ def load_chain(db: Connection, segment_pk: int) -> Chain:
             raise IntegrityError(f"segment {at} is missing; run verify() to see what rests on it")
         links.append(Link(row[0], row[1], row[2]))
         at = row[3]
+        if at is not None and at >= row[0]:  # a base is made before what rests on it: this would go round for ever
+            raise IntegrityError(f"segment {row[0]} rests on {at}; run verify() to see what rests on it")
     return Chain(tuple(links), *_generation_and_boundary(db, segment_pk))
 
 

@@ -330,8 +330,7 @@ def detach_segment(db: Connection, segment_pk: int, tree_pk: int, length: int) -
     bindings = {"segment": segment_pk, "tree": tree_pk, "length": length}
     run(
         db,
-        "UPDATE segment SET kept_length = :length, ended_length = min(ended_length, :length)"
-        " WHERE segment_pk = :segment",
+        "UPDATE segment SET kept_length = :length WHERE segment_pk = :segment",
         bindings,
     )
     run(

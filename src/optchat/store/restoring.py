@@ -132,10 +132,11 @@ def drop_job(db: Connection, kind: JobKind, subject: int) -> None:
     )
 
 
-def drop_waiters(db: Connection, job_pk: int, needs: Iterable[int]) -> None:
-    """A job waits for these no more."""
+def set_needs(db: Connection, job_pk: int, needs: Iterable[int]) -> None:
+    """What a job waits for: these, and nothing else."""
+    run(db, "DELETE FROM waiter WHERE job_pk = :job", {"job": job_pk})
     for need in needs:
-        run(db, "DELETE FROM waiter WHERE job_pk = :job AND needs = :needs", {"job": job_pk, "needs": need})
+        run(db, "INSERT INTO waiter (needs, job_pk) VALUES (:needs, :job)", {"needs": need, "job": job_pk})
 
 
 def recount_waiters(db: Connection, job_pk: int) -> bool:

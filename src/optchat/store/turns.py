@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from optchat.core.lineage import Chain
 from optchat.core.publications import TurnState
@@ -358,6 +358,7 @@ def insert_descriptor(db: Connection, descriptor: DescriptorRow) -> None:
 
 
 def load_descriptor(db: Connection, turn_pk: int) -> DescriptorRow | None:
+    """What a turn pinned, and pinned again since, if it did."""
     row = one_row(
         db,
         "SELECT turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end, pending, previous_start,"
@@ -368,7 +369,36 @@ def load_descriptor(db: Connection, turn_pk: int) -> DescriptorRow | None:
     if row is None:
         return None
     fields: Row = (*with_flags(row, 12, 14)[:16], json.loads(row[16]))
-    return DescriptorRow(*fields)
+    descriptor = DescriptorRow(*fields)
+    again = one_row(
+        db,
+        "SELECT pin, epoch, shared_levels, shared_shrinking, own_levels, own_shrinking FROM repin"
+        " WHERE turn_pk = :turn ORDER BY pin DESC LIMIT 1",
+        {"turn": turn_pk},
+    )
+    if again is None:  # nearly always
+        return descriptor
+    pin, epoch, shared, shared_shrinking, own, own_shrinking = with_flags(again, 3, 5)
+    return evolve(
+        descriptor,
+        pin=pin,
+        epoch=epoch,
+        shared_levels=shared,
+        shared_shrinking=shared_shrinking,
+        own_levels=own,
+        own_shrinking=own_shrinking,
+    )
+
+
+def pinned_epoch(db: Connection, turn_pk: int, pin: int) -> int | None:
+    """The epoch of one of a turn's pins."""
+    value = one_value(
+        db,
+        "SELECT epoch FROM turn_descriptor WHERE turn_pk = :turn AND :pin = 0"
+        " UNION ALL SELECT epoch FROM repin WHERE turn_pk = :turn AND pin = :pin",
+        {"turn": turn_pk, "pin": pin},
+    )
+    return None if value is None else int(value)
 
 
 @frozen
@@ -384,6 +414,7 @@ class RenderingRow:
     previous: tuple[str, ...]  # one word a record of the previous exchange: "full", "node", "none"
     memory_sha256: bytes
     at: int
+    pin: int = 0
 
 
 def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
@@ -391,7 +422,8 @@ def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
     run(
         db,
         "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous,"
-        " memory_sha256, at) VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at)",
+        " memory_sha256, at, pin)"
+        " VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at, :pin)",
         {
             "turn": rendering.turn_pk,
             "step": rendering.step,
@@ -402,16 +434,26 @@ def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
             "previous": json.dumps(rendering.previous),
             "sha256": rendering.memory_sha256,
             "at": rendering.at,
+            "pin": rendering.pin,
         },
     )
 
 
+_PRESENT_PIN = "(SELECT coalesce(max(repin.pin), 0) FROM repin WHERE repin.turn_pk = rendering.turn_pk)"
+
+
+def next_step(db: Connection, turn_pk: int) -> int:
+    """The number of a turn's next rendering step, under whatever pin the earlier ones were made."""
+    last = one_value(db, "SELECT max(step) FROM rendering WHERE turn_pk = :turn", {"turn": turn_pk})
+    return 0 if last is None else int(last) + 1
+
+
 def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
-    """The newest step of a turn's rendering."""
+    """The newest step of a turn's rendering under its present pin."""
     row = one_row(
         db,
-        "SELECT turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at"
-        " FROM rendering WHERE turn_pk = :turn ORDER BY step DESC LIMIT 1",
+        "SELECT turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at,"
+        f" pin FROM rendering WHERE turn_pk = :turn AND pin = {_PRESENT_PIN} ORDER BY step DESC LIMIT 1",
         {"turn": turn_pk},
     )
     if row is None:
@@ -422,13 +464,15 @@ def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
 
 @frozen
 class DispatchState:
-    """What is checked before each model call."""
+    """What is checked before each model call; ``step`` is of the present pin."""
 
     outcome: Outcome | None
     epoch: int
     pinned_epoch: int | None
     step: int | None
     last_record: int | None
+    removed: bool
+    pin: int
 
 
 def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
@@ -438,13 +482,17 @@ def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
     """
     row = one_row(
         db,
-        "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk"
-        " = turn.turn_pk), (SELECT max(record_key) FROM record WHERE record_key >= segment_pk << :bits"
-        " AND record_key < (segment_pk + 1) << :bits) FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
+        "SELECT outcome, scope.epoch,"
+        " coalesce((SELECT max(repin.epoch) FROM repin WHERE repin.turn_pk = turn.turn_pk), turn_descriptor.epoch),"
+        f" (SELECT max(step) FROM rendering WHERE rendering.turn_pk = turn.turn_pk AND pin = {_PRESENT_PIN}),"
+        " (SELECT max(record_key) FROM record WHERE record_key >= segment_pk << :bits"
+        " AND record_key < (segment_pk + 1) << :bits), turn.removed,"
+        " coalesce((SELECT max(repin.pin) FROM repin WHERE repin.turn_pk = turn.turn_pk), 0)"
+        " FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
         " LEFT JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk WHERE turn.turn_pk = :turn",
         {"turn": turn_pk, "bits": KEY_BITS},
     )
-    return None if row is None else DispatchState(*row)
+    return None if row is None else DispatchState(*with_flags(row, 5))
 
 
 # ---- staging ---------------------------------------------------------------------------------------------------------
@@ -488,6 +536,7 @@ class RetrievalRow:
     is_error: bool
     size_bytes: int
     sha256: bytes
+    pin: int
 
 
 def insert_retrieval(
@@ -535,7 +584,7 @@ def find_retrieval(db: Connection, turn_pk: int, sha256: bytes) -> RetrievalRow 
     """The answer of that hash that the turn was given."""
     row = one_row(
         db,
-        "SELECT retrieval_pk, tool, arguments, own_end, is_error, bytes, sha256 FROM retrieval"
+        "SELECT retrieval_pk, tool, arguments, own_end, is_error, bytes, sha256, pin FROM retrieval"
         " WHERE turn_pk = :turn AND sha256 = :sha256 ORDER BY retrieval_pk LIMIT 1",
         {"turn": turn_pk, "sha256": sha256},
     )

@@ -7,8 +7,8 @@ Refuses to know: how a fault came to be.
 A check reads in steps of bounded size, each one read transaction, so that a large file is checked while others write:
 nobody waits for it, and what changes between two steps is no fault. What one step finds contradicts itself at one
 moment. Rooms: :mod:`ledger_checks` (sources), :mod:`tree_checks` (nodes, what is due, views), :mod:`index_checks` (the
-index against a shadow of it), :mod:`upkeep_checks` (counters, jobs); :mod:`repairing` and :mod:`index_repairs` put
-right what is derived. :mod:`optchat.core.faults` has every code.
+index against a shadow of it), :mod:`upkeep_checks` (counters, jobs); :mod:`repairing`, :mod:`job_repairs` and
+:mod:`index_repairs` put right what is derived. :mod:`optchat.core.faults` has every code.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from attrs import define, evolve, field, frozen
 
 from optchat.core.errors import IntegrityError
 from optchat.core.faults import fault_of
-from optchat.core.lineage import ordinal_of
-from optchat.core.refs import Span, publication_ref, span_of_post_order
+from optchat.core.lineage import ordinal_of, owner_of
+from optchat.core.refs import Span, publication_ref, session_ref, span_of_post_order
 from optchat.core.status import Fault
 from optchat.engine.handle import Caches, Scope
-from optchat.engine.naming import record_ref, segment_ref
 from optchat.engine.origins import TreePlace
+from optchat.store import checks
 from optchat.store.rows import Connection
 
 STEP: Final = 500  # rows a read transaction
@@ -95,6 +95,17 @@ class Check:
 def uncached(scope: Scope) -> Scope:
     """A scope that reads everything from the file."""
     return evolve(scope, caches=Caches())
+
+
+def segment_ref(db: Connection, segment_pk: int, span: Span) -> str:
+    """The canonical ref of a span of a segment, also where its session is in disorder."""
+    name = checks.segment_name(db, segment_pk)
+    return f"segment {segment_pk}: {span}" if name is None else session_ref(*name, span.start, span.count)
+
+
+def record_ref(db: Connection, record_key: int) -> str:
+    """The canonical ref of a record."""
+    return segment_ref(db, owner_of(record_key), Span(ordinal_of(record_key), 1))
 
 
 def ref_of(db: Connection, place: TreePlace, span: Span) -> str:

@@ -21,8 +21,7 @@ from optchat.core.refs import KEY_BITS, KEY_MASK, Span, publication_ref
 from optchat.core.words import INDEXED_AT_ONCE_BYTES, pieces, words_of
 from optchat.engine.handle import Scope
 from optchat.engine.inputs import clean
-from optchat.engine.naming import record_ref, segment_ref
-from optchat.engine.verification.checking import STEP, Check, Segment, span_of
+from optchat.engine.verification.checking import STEP, Check, Segment, record_ref, segment_ref, span_of
 from optchat.store import checks, forest, ledger, payloads, publications, registry, shadow, turns
 from optchat.store.forest import MadeRow
 from optchat.store.ledger import RecordRow

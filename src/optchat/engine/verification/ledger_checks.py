@@ -16,9 +16,8 @@ from optchat.core.records import leaf_text, record_sha256
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, exact_cover, publication_ref
 from optchat.core.render import escaped_size
 from optchat.core.views import length_of, spans_of
-from optchat.engine.naming import record_ref, segment_ref
 from optchat.engine.trees import session_tree, shared_tree
-from optchat.engine.verification.checking import STEP, Check, Segment
+from optchat.engine.verification.checking import STEP, Check, Segment, record_ref, segment_ref
 from optchat.store import checks, due, forest, ledger, payloads, scopes
 from optchat.store.checks import SegmentRow, TurnSpan
 from optchat.store.publications import PublicationRow
@@ -266,8 +265,12 @@ def _pointers(check: Check) -> None:
         after = turn_pks[-1]
     with check.reading() as db:
         for lost in due.unpublished_without_job(db, check.scope.pk):
-            what = "an ended turn is not published, and no job will publish it"
-            check.fault("PUBLICATION_LOST", f"turn {lost.turn_pk}", what, lost.turn_pk)
+            ref = segment_ref(db, lost.segment_pk, Span(lost.start_seq, 1))
+            if lost.too_late:
+                check.fault("PUBLICATION_GAP", ref, "the turn is not published, and a later one of its session is")
+            else:
+                what = "an ended turn is not published, and no job will publish it"
+                check.fault("PUBLICATION_LOST", ref, what, lost.turn_pk)
 
 
 # ---- pins ------------------------------------------------------------------------------------------------------------

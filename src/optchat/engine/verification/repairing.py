@@ -23,7 +23,7 @@ from optchat.core.errors import IntegrityError
 from optchat.core.lineage import node_key, owner_of
 from optchat.core.projection import plan_repair
 from optchat.core.publications import leaf_of
-from optchat.core.refs import KEY_BITS, Span, exact_cover
+from optchat.core.refs import KEY_BITS, Span
 from optchat.core.render import escaped_size, outcome_label
 from optchat.core.speakers import ERROR_MARK, OUTCOME_MARKS, tells_error
 from optchat.core.tree import (
@@ -54,16 +54,17 @@ from optchat.engine.origins import (
     resting_segments,
 )
 from optchat.engine.trees import line_sizes, session_tree, shared_tree
-from optchat.engine.verification import index_repairs
+from optchat.engine.verification import index_repairs, job_repairs
 from optchat.engine.verification.checking import Check, span_of
 from optchat.engine.verification.tree_checks import ended_in, expected_counts, record_under, tree_at, view_problem
-from optchat.store import checks, due, forest, publications, queue, registry, remakes, restoring, turns
+from optchat.store import checks, due, forest, publications, queue, registry, remakes, restoring
 from optchat.store.rows import Connection
 
 Repair: TypeAlias = Callable[[Check, Sequence[int]], None]
 _Made: TypeAlias = tuple[Node, Recipe, bytes]  # a node, how it was made, and the hash of its inputs
 
 _STEP: Final = 50  # subjects a transaction
+_LOST: Final = frozenset({"PAGE_LOST", "LEAF_LOST", "MERGE_LOST", "COVER_MISSING"})  # whose subjects are lost nodes
 _STAND_IN: Final = Recipe("stand_in")
 _TOMBSTONE: Final = Recipe("tombstone")
 
@@ -146,10 +147,11 @@ def _lost_children(check: Check, subjects: Sequence[int]) -> None:
 
 
 def _lost(check: Check, subjects: Sequence[int]) -> None:
-    """Inputs first, whatever step they fall into: what is made of them finds them."""
+    """Inputs first, whatever code they go by, and whatever step they fall into: what is made of them finds them."""
     scope = check.scope
+    others = (found.subject for found in check.found if found.fault.code in _LOST)
     with scope.store.read() as db:
-        ordered = sorted(set(subjects), key=lambda key: rank(scope, db, key))
+        ordered = sorted({*subjects, *others}, key=lambda key: rank(scope, db, key))
     for start in range(0, len(ordered), _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for key in ordered[start : start + _STEP]:
@@ -158,16 +160,19 @@ def _lost(check: Check, subjects: Sequence[int]) -> None:
 
 
 def _restore(scope: Scope, db: Connection, key: int) -> None:
-    """Bring a lost node back, or have it made: by a job alone where nothing was made of it yet."""
+    """Bring a lost node back; by a job alone where it waits for what is under it, and nothing was made of it yet."""
     if due.present(db, [key]):
         return
     if restoring.take_back(db, key):
         _touch(scope, db, key)
         return
     origin = origin_of(scope, db, key)
-    used = due.present(db, [above for above in dependents(scope, db, key) if owner_of(above)])
-    made = _again(scope, db, key, origin)
-    if made is None or (made[1].kind == "stand_in" and origin.kind != "publication" and not used):
+    whole = origin.tree is None or len(origin.tree.sizes(db, origin.inputs)) == len(origin.inputs)
+    used = origin.kind == "publication" or due.present(
+        db, [above for above in dependents(scope, db, key) if owner_of(above)]
+    )
+    made = _again(scope, db, key, origin) if whole or used else None
+    if made is None:
         _make_due(scope, db, key, origin)
         return
     node, recipe, inputs = made
@@ -204,7 +209,11 @@ def _make_due(scope: Scope, db: Connection, key: int, origin: Origin) -> None:
 
 def _to_be_written(scope: Scope, db: Connection, key: int) -> None:
     if not remakes.remakes(db, [key]):
-        queue.add_job(db, scope_pk=scope.pk, kind="remake", subject=key, at=scope.now(), position=1)
+        _add_remake(scope, db, key, ())
+
+
+def _add_remake(scope: Scope, db: Connection, key: int, needs: Iterable[int]) -> None:
+    queue.add_job(db, scope_pk=scope.pk, kind="remake", subject=key, needs=needs, at=scope.now(), position=1)
 
 
 def _touch(scope: Scope, db: Connection, key: int) -> None:
@@ -218,7 +227,7 @@ def _touch(scope: Scope, db: Connection, key: int) -> None:
 
 
 def _again(scope: Scope, db: Connection, key: int, origin: Origin) -> _Made | None:
-    """A node from what it was made of, without a model; None where nothing of that is there."""
+    """A node from what is there of what it was made of, without a model; None where that is a source and is not."""
     span, node_bytes = span_of(key), scope.row.node_bytes
     whole = Node(span, 0, "stand_in", "", node_bytes, 0, 0, 0, 0)  # the most that may stand there
     if origin.turn is not None and publications.live_number(db, origin.turn.turn_pk) != span.start:
@@ -229,8 +238,6 @@ def _again(scope: Scope, db: Connection, key: int, origin: Origin) -> _Made | No
         return _of_source(scope, db, key, origin, whole)
     found = origin.tree.nodes(db, origin.inputs)
     below = [found[each] for each in origin.inputs if each in found]
-    if not below:
-        return None
     hashed = children_sha256(origin.tree, below)
     joined = made_without_a_call(origin, key, below, node_bytes) if len(below) == len(origin.inputs) else None
     if joined is not None:
@@ -287,6 +294,33 @@ def _stand_in_again(landing: Landing, key: int) -> None:
     if recipe.kind == "stand_in":
         _to_be_written(scope, db, key)
         landing.jobs_added()
+
+
+def _stale(check: Check, subjects: Sequence[int]) -> None:
+    """
+    A node and what it was made of are not as they were together. Which of them was changed cannot be told: where it was
+    made of summaries these are written anew, and it after them.
+    """
+    scope = check.scope
+    joins: list[int] = []
+    for step in _steps(subjects):
+        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            for key in step:
+                origin = origin_of(scope, db, key)
+                below = [each.node_key for each in forest.load_made(db, origin.input_keys).values() if _written(each)]
+                for each in below:
+                    _to_be_written(scope, db, each)
+                if not below:
+                    joins.append(key)
+                elif not remakes.remakes(db, [key]):
+                    _add_remake(scope, db, key, below)
+    _with_landing(check, joins, Landing.changed_under)
+    scope.wake()
+
+
+def _written(made: forest.MadeRow) -> bool:
+    """Whether a node's text is a summarizer's: nothing that is stored tells whether it still says what was written."""
+    return made.recipe_kind == "summary"
 
 
 def _with_landing(check: Check, subjects: Sequence[int], repair: Callable[[Landing, int], None]) -> None:
@@ -387,89 +421,6 @@ def _plan_view(scope: Scope, db: Connection, place: TreePlace) -> None:
     forest.save_view(db, forest.ViewRow(place.tree_pk, view.revision + 1, length, state.levels, shrinking))
 
 
-# ---- the queue -------------------------------------------------------------------------------------------------------
-
-
-def _jobs_by_key(check: Check, db: Connection, job_pks: Sequence[int]) -> Mapping[int, due.JobState]:
-    return {
-        job.job_pk: job for pk in job_pks for job in due.jobs_after(db, check.scope.pk, pk - 1, 1) if job.job_pk == pk
-    }
-
-
-def _done_jobs(check: Check, subjects: Sequence[int]) -> None:
-    scope = check.scope
-    for step in _steps(subjects):
-        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-            for pk, job in _jobs_by_key(check, db, step).items():
-                queue.remove_job(db, pk)
-                if job.tree_pk:
-                    queue.promote(db, job.tree_pk, scope.policy.leaf_window)
-    scope.wake()
-
-
-def _waiters(check: Check, subjects: Sequence[int]) -> None:
-    scope = check.scope
-    for step in _steps(subjects):
-        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-            landing = Landing(scope, db, scope.now())
-            for pk, job in _jobs_by_key(check, db, step).items():
-                restoring.drop_waiters(db, pk, due.landed(db, pk))
-                if restoring.recount_waiters(db, pk):
-                    _wake(landing, job)
-            landing.finish()
-        landing.after_commit()
-
-
-def _wake(landing: Landing, job: due.JobState) -> None:
-    """A job that waits for nothing any more: joined, published, or ready."""
-    if job.tree_pk:
-        queue.promote(landing.db, job.tree_pk, landing.scope.policy.leaf_window)
-    elif job.kind in {"leaf", "index"}:
-        queue.make_ready(landing.db, job.job_pk)
-    else:
-        landing.changed_under(job.subject)
-    landing.jobs_added()
-
-
-def _stuck_jobs(check: Check, subjects: Sequence[int]) -> None:
-    scope = check.scope
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        landing = Landing(scope, db, scope.now())
-        for tree in (subject for subject in subjects if subject > 0):
-            queue.promote(db, tree, scope.policy.leaf_window)
-            landing.jobs_added()
-        jobs = [-subject for subject in subjects if subject < 0]
-        for job in _jobs_by_key(check, db, jobs).values():
-            _wake(landing, job)
-        landing.finish()
-    landing.after_commit()
-
-
-def _lost_publications(check: Check, subjects: Sequence[int]) -> None:
-    """What the end of the turn had to write: a job that waits for what is missing, and for the turn before."""
-    scope = check.scope
-    for step in _steps(subjects):
-        with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-            landing = Landing(scope, db, scope.now())
-            for turn_pk in step:
-                turn = turns.load_turn(db, turn_pk)
-                if turn is None or turn.end_seq is None or due.with_job(db, ("publication",), [turn_pk]):
-                    continue
-                tree = session_tree(scope, db, turn.segment_pk)
-                cover = exact_cover(turn.start_seq, turn.end_seq)
-                there = tree.sizes(db, cover)
-                needs = [tree.key(span) for span in cover if span not in there]
-                before = turns.publishable_before(db, turn)
-                if before is not None and before.publication_key is None:
-                    needs.append(before.turn_pk)
-                queue.add_job(db, scope_pk=scope.pk, kind="publication", subject=turn_pk, needs=needs, at=scope.now())
-                landing.jobs_added()
-                if not needs:
-                    landing.changed_under(turn_pk)
-            landing.finish()
-        landing.after_commit()
-
-
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 REPAIRS: Final[Mapping[str, Repair]] = {
@@ -489,11 +440,11 @@ REPAIRS: Final[Mapping[str, Repair]] = {
     "NODE_TEXT": lambda check, keys: _with_landing(check, keys, _stand_in_again),
     "NODE_COUNTS": _counts,
     "NODE_HEAVY": lambda check, keys: _with_landing(check, keys, _stand_in_again),
-    "INPUTS_CHANGED": lambda check, keys: _with_landing(check, keys, Landing.changed_under),
-    "JOB_DONE": _done_jobs,
-    "PUBLICATION_LOST": _lost_publications,
-    "WAITER": _waiters,
-    "JOB_STUCK": _stuck_jobs,
+    "INPUTS_CHANGED": _stale,
+    "JOB_DONE": job_repairs.done,
+    "PUBLICATION_LOST": job_repairs.publications_lost,
+    "WAITER": job_repairs.waiters,
+    "JOB_STUCK": job_repairs.stuck,
     "INDEX": index_repairs.rebuild,
     "DOCUMENT_CHANGED": index_repairs.documents,
     "DOCUMENT_STATE": index_repairs.documents,

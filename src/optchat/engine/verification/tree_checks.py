@@ -37,7 +37,7 @@ def check_nodes(check: Check, place: TreePlace) -> None:
     after = -1
     while True:
         rows: list[tuple[int, int]] = []
-        with check.reading() as db:
+        with check.reading("PAYLOAD_MISSING") as db:
             rows = forest.recipes_of_tree(db, place.tree_pk, after=after, limit=STEP)
             node_keys = [key for key, _recipe in rows]
             origins = origins_in(check.scope, db, place, node_keys)
@@ -105,9 +105,10 @@ def expected_counts(db: Connection, origin: Origin, below: Sequence[Node]) -> tu
         failed, interrupted = int(turn.outcome == "failed"), int(turn.outcome == "interrupted")
         return failed, interrupted, turn.started_at, turn.ended_at or turn.started_at
     if origin.kind == "leaf":  # of pages: its times are its record's, as theirs are
-        first = below[0]
         record = chunk_tree(db, owner_of(origin.input_keys[0]))[1]
-        return 0, 0, record.at if first is not None else 0, record.at
+        return 0, 0, record.at, record.at
+    if not below:
+        return 0, 0, 0, 0
     living = [node for node in below if node.kind != "tombstone"] or list(below)
     return (
         sum(node.failed for node in below),
@@ -148,6 +149,8 @@ def _due_in_segment(check: Check, place: TreePlace, segment: Segment) -> None:
         end = start
         with check.reading() as db:
             length = registry.segment_length(db, segment.segment, segment.base_length)
+            kept = registry.kept_length(db, segment.segment)
+            length = length if kept is None else min(length, kept)
             end = min(start + _LEAVES_A_STEP, length)
             low = segment.segment << KEY_BITS
             leaves = [
@@ -202,10 +205,8 @@ def check_view(check: Check, place: TreePlace) -> None:
 
 def segment_name(db: Connection, segment: int) -> str:
     """The session that a segment belongs to, as a ref without a range."""
-    generation = registry.generation_of_segment(db, segment)
-    if generation is None:
-        return f"segment {segment}"
-    return f"session:{registry.session_by_pk(db, generation[1]).session_id}:{generation[2]}"
+    name = checks.segment_name(db, segment)
+    return f"segment {segment}" if name is None else f"session:{name[0]}:{name[1]}"
 
 
 def tree_at(scope: Scope, db: Connection, place: TreePlace) -> Tree:
@@ -235,7 +236,7 @@ def view_problem(scope: Scope, db: Connection, place: TreePlace) -> str | None:
         ended = ended_in(db, place)
         if view.length > ended:
             return "the view covers more than the ended turns"
-        detached = place.segment is not None and registry.is_detached(db, place.segment)
+        detached = place.segment is not None and registry.kept_length(db, place.segment) is not None
         if view.length < ended and not detached and tree.sizes(db, [Span(view.length, 1)]):
             return "the view does not cover what is there of the ended turns"
     total = sum(tree.line_bytes(span, size) for span, size in sizes.items())

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from optchat.core.jobs import WAITING
+from optchat.core.jobs import FAILED, WAITING
 from optchat.core.lineage import owner_of
-from optchat.core.refs import KEY_BITS
-from optchat.engine.naming import job_ref
-from optchat.engine.verification.checking import STEP, Check
+from optchat.core.refs import KEY_BITS, Span, exact_cover
+from optchat.engine.handle import Scope
+from optchat.engine.origins import origin_of
+from optchat.engine.trees import session_tree
+from optchat.engine.verification.checking import STEP, Check, record_ref, ref_of, segment_ref, span_of
 from optchat.engine.verification.tree_checks import segment_name
-from optchat.store import checks, due, forest, ledger, publications, registry, scopes, turns
+from optchat.store import checks, due, forest, ledger, publications, registry, remakes, scopes, turns
 from optchat.store.due import JobState
 from optchat.store.rows import Connection
+from optchat.store.turns import TurnRow
 
 _NODES: Final = ("leaf", "merge", "chunk", "remake")  # whose subject is a node
 
@@ -96,13 +99,53 @@ def _job(check: Check, db: Connection, row: JobState) -> None:
     if row.missing != row.waits or row.there:
         what = f"job {row.job_pk} waits for {row.waits}, counts {row.missing}, and {row.there} of these are there"
         check.fault("WAITER", job_name(check, db, row), what, row.job_pk)
+    elif row.kind != "remake" and row.state != FAILED and set(due.needs_of(db, row.job_pk)) != needs_of(check, db, row):
+        what = f"job {row.job_pk} ({row.kind}) does not wait for what it needs"
+        check.fault("WAITER", job_name(check, db, row), what, row.job_pk)
     elif row.state == WAITING and not row.missing and not row.tree_pk:
         check.fault("JOB_STUCK", job_name(check, db, row), f"job {row.job_pk} waits for nothing", -row.job_pk)
 
 
+def needs_of(check: Check, db: Connection, row: JobState) -> set[int]:
+    """What a job has to wait for: node keys, and on tree 0 a turn. Of a remake, that of its inputs."""
+    scope = check.scope
+    if row.kind == "publication":
+        turn = turns.load_turn(db, row.subject)
+        return set() if turn is None else publication_needs(scope, db, turn)
+    if row.kind not in _NODES:
+        return set()
+    origin = origin_of(scope, db, row.subject)
+    if row.kind == "remake":
+        return set(remakes.to_be_remade(db, origin.input_keys))
+    if origin.tree is None:
+        return set()
+    there = origin.tree.sizes(db, origin.inputs)
+    return {origin.tree.key(span) for span in origin.inputs if span not in there}
+
+
+def publication_needs(scope: Scope, db: Connection, turn: TurnRow) -> set[int]:
+    """What of an ended turn's cover is missing, and the turn before it if that is to be published first."""
+    assert turn.end_seq is not None, "an ended turn has an end"
+    tree = session_tree(scope, db, turn.segment_pk)
+    cover = exact_cover(turn.start_seq, turn.end_seq)
+    there = tree.sizes(db, cover)
+    needs = {tree.key(span) for span in cover if span not in there}
+    before = turns.publishable_before(db, turn, checks.shared_from(db, turn.generation_pk))
+    if before is not None and before.publication_key is None:
+        needs.add(before.turn_pk)
+    return needs
+
+
 def job_name(check: Check, db: Connection, row: JobState) -> str:
     """The ref of what a job is about."""
-    return job_ref(check.scope, db, row.kind, row.subject)
+    if row.kind == "index":
+        return record_ref(db, row.subject)
+    if row.kind in _NODES:
+        tree = owner_of(row.subject)
+        place = next((each for each in check.places if each.tree_pk == tree), None)
+        return str(row.subject) if place is None else ref_of(db, place, span_of(row.subject))
+    turn = turns.load_turn(db, row.subject) if row.kind == "publication" else None
+    return f"{row.kind} {row.subject}" if turn is None else segment_ref(db, turn.segment_pk, Span(turn.start_seq, 1))
 
 
 def done_already(check: Check, db: Connection, row: JobState) -> str | None:
