@@ -82,7 +82,7 @@ def seen_by(reader: optchat.Reader, words: Iterable[str] = ("tells", "note", "sa
 
 def seen_in(turn: Turn) -> str:
     """All that a turn's model is shown: its context, and what the memory tools answer."""
-    context = turn.context(BUDGET)
+    context = turn.context(BUDGET, readiness="partial")
     tools = [
         turn.call("memory_sessions", "{}").text,
         turn.call("memory_search", json.dumps({"query": "tells note says", "limit": 50})).text,

@@ -107,7 +107,7 @@ def places(db: apsw.Connection) -> dict[str, int]:
     ).fetchall():
         found |= {key: segment, f"{key}_tree": tree, f"{key}_low": segment << KEY_BITS}
         found[f"{key}_high"] = (segment + 1) << KEY_BITS
-    found["shared"] = db.execute("SELECT shared_tree FROM scope").get
+    found["shared"] = db.execute("SELECT shared_tree FROM scope WHERE scope_pk = 1").get
     found["pages"] = db.execute("SELECT tree_pk FROM tree WHERE kind = 'chunk'").get
     for name, start, count in (("pair", 0, 2), ("four", 0, 4), ("eight", 8, 8)):
         place = post_order(Span(start, count))

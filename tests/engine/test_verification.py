@@ -218,7 +218,7 @@ def assert_repaired(memory: optchat.Memory, sound: dict[str, Any], *, views: boo
 def test_what_changes_between_two_steps_is_no_fault(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before every read transaction of a check somebody else commits something, and each step is as short as can be."""
     for module in (ledger_checks, tree_checks, upkeep_checks, index_checks):
-        monkeypatch.setattr(module, "STEP", 7)
+        monkeypatch.setattr(module, "STEP", 20)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "memory.db"
         shutil.copy(prepared, path)

@@ -32,7 +32,7 @@ from optchat.engine.tokenizers import count_things
 from optchat.memory.house import NAME_CHARACTERS, House, check_name, find_scope
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
-from optchat.store import queue, registry, removals, scopes
+from optchat.store import backups, queue, registry, removals, scopes
 from optchat.store.rows import Connection
 
 M = TypeVar("M")
@@ -372,17 +372,41 @@ class Memory(Reader):
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """
-        Check what is stored against itself: hashes, covers, views, publications, the search index, jobs.
+        Derive again what is stored, and compare: hashes, covers, nodes, views, visibility, the search index, counters.
+
+        Each fault has a code (:mod:`optchat.core.faults`), a ref where one names its place, and what to do about it. It
+        reads in short steps: nobody waits for it, and what others change meanwhile is no fault.
 
         Args:
-            repair: make views anew where they are wrong. Sources are never touched.
+            repair: make anew what is derived and wrong: views, nodes (as stand-ins until they are summarised again),
+                the search index, counters, jobs. Sources are never touched. Each step is one short transaction, and
+                repairing again changes nothing.
 
         Returns:
-            Every fault that was found; with ``repair``, those that are left.
+            Every fault that was found; with ``repair``, those that are left, and how many were repaired.
+
+        Raises:
+            StoreReadOnly: a repair on a handle that was opened with mode="ro".
+            StoreBusy, StoreFull: a step of the repair could not be written; what was repaired before stays.
         """
         if repair:
             self._house.writable()
         return verification.verify(self._scope, repair=repair)
+
+    def backup(self, path: StrPath) -> None:
+        """
+        Copy the whole file, every scope of it, as of one moment, to a path that does not exist.
+
+        It is copied in small steps under one read transaction: nobody waits, and writers that go on do not make it
+        begin again; the log grows by what they write meanwhile. Atomic: the whole copy appears at the path, synced, or
+        nothing does. It can be read and written by its owner alone. What was removed and not scrubbed yet is in it
+        (``Status.scrub_pending``). Opening it is like opening the file after its processes died: their turns end.
+
+        Raises:
+            BadArgument: something is at the path already, or its folder is not there.
+            StoreFull, StoreReadOnly: there is no room, or the folder may not be written; nothing is left behind.
+        """
+        backups.copy_to(self._house.store, path)
 
     def import_file(self, path: StrPath) -> ResyncReport:
         """

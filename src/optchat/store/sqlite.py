@@ -81,6 +81,24 @@ def connect_reader(path: Path, *, cache_kib: int, busy_seconds: float, immutable
     return _connect(uri, apsw.SQLITE_OPEN_READONLY, cache_kib, busy_seconds)
 
 
+def connect_copy(path: Path, like: Path) -> apsw.Connection:
+    """
+    Make a new file to copy into: no log, no journal beside it, and on disk when a transaction of it has ended.
+
+    Args:
+        like: the database whose permissions it gets.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    db = _connect(database_uri(path, modeof=str(lock_path(like))), flags, TINY_CACHE_KIB)
+    try:
+        db.pragma("journal_mode", "MEMORY")  # a copy that was cut off is thrown away
+        db.pragma("synchronous", "FULL")
+    except BaseException:
+        close(db)
+        raise
+    return db
+
+
 def close(db: apsw.Connection) -> None:
     """Close a connection, and what is unfinished on it. Idempotent."""
     with _guard:
