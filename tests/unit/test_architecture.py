@@ -72,6 +72,7 @@ OPENS_FILES = {
     "store.filesystem": "the mount table",
     "store.migrate": "the SQL that the package ships",
     "store.backups": "a folder, to sync the name of a copy",
+    "store.who_reads": "the table of locks",
 }
 
 
