@@ -146,6 +146,18 @@ def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
     return held.rendered.tokens <= available and not (held.rendered.missing and readiness == "strict")
 
 
+def repeated_bytes(before: Held[M] | None, now: Held[M]) -> int:
+    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
+    if before is None:
+        return 0
+    total = 0
+    for old, new, size in zip(before.rendered.blocks, now.rendered.blocks, now.rendered.sizes, strict=False):
+        if old.text != new.text:
+            break
+        total += size
+    return total
+
+
 def raise_invalid() -> NoReturn:
     """The marks of the turn's snapshot are kept no longer."""
     raise SnapshotInvalid("the snapshot of this turn is kept no longer; end it and begin a new one")

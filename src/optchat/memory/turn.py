@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Generic, Literal, TypeGuard, TypeVar, cast, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
 from attrs import evolve, frozen
 
@@ -31,7 +31,7 @@ from optchat.core.errors import (
 from optchat.core.messages import Content, HostMessage, ReportPart, ToolCallPart, ToolResultPart, content_parts
 from optchat.core.pairing import check_pairs
 from optchat.core.policy import Readiness
-from optchat.core.ports import HostAdapter, Tokenizer, WireAdapter
+from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import OUTCOMES, Outcome
@@ -40,9 +40,10 @@ from optchat.engine import answering, dispatch, ingest, pins, turns
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
 from optchat.engine.neutral import NeutralAdapter
-from optchat.engine.rendering import Rendered, assemble
+from optchat.engine.rendering import assemble
 from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
+from optchat.memory.messages import Taken, can_rebuild, take
 from optchat.memory.reader import Reader
 from optchat.store import scopes, turns as stored
 from optchat.store.registry import SessionRow
@@ -51,31 +52,6 @@ from optchat.store.turns import DispatchState, TurnRow
 
 M = TypeVar("M")
 _POLL_SECONDS = 0.005  # while summaries are waited for: short against a model call, long against a read
-
-
-def can_rebuild(adapter: HostAdapter[M]) -> TypeGuard[WireAdapter[M]]:
-    """Whether an adapter makes natives of sealed messages."""
-    return callable(getattr(adapter, "rebuild", None))
-
-
-@frozen
-class Taken(Generic[M]):
-    """A message as it was handed over: neutral, and the native that it came as, if it did."""
-
-    neutral: tuple[HostMessage, ...]
-    natives: tuple[M, ...] = ()
-
-
-def take(adapter: HostAdapter[M], message: M | HostMessage, key: str | None = None) -> Taken[M]:
-    """A message in both forms; ``key`` is the event key of its first part."""
-    if isinstance(message, HostMessage):
-        neutral: tuple[HostMessage, ...] = (message,)
-        natives = cast("tuple[M, ...]", neutral) if isinstance(adapter, NeutralAdapter) else ()
-    else:
-        neutral, natives = tuple(adapter.decode(message)), (message,)
-    if key is not None and neutral:
-        neutral = (evolve(neutral[0], key=key), *neutral[1:])
-    return Taken(neutral, natives)
 
 
 @frozen
@@ -250,7 +226,7 @@ class Turn(Reader, Generic[M]):
             tokenizer,
             waited_seconds=self._house.clock.monotonic() - started,
             active_source=source,
-            repeated_bytes=_repeated(before, held.rendered),
+            repeated_bytes=dispatch.repeated_bytes(before, held),
         )
 
     def _dispatchable(self) -> DispatchState:
@@ -566,15 +542,3 @@ class Turn(Reader, Generic[M]):
             # next turn, ends it.
             if e is not None:
                 e.add_note(f"optchat could not end the turn: {ending}")
-
-
-def _repeated(before: dispatch.Held[M] | None, now: Rendered[M]) -> int:
-    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
-    if before is None:
-        return 0
-    total = 0
-    for old, new, size in zip(before.rendered.blocks, now.blocks, now.sizes, strict=False):
-        if old.text != new.text:
-            break
-        total += size
-    return total
