@@ -143,15 +143,16 @@ class Turn(Reader, Generic[M]):
     def _reading(self) -> Generator[tuple[Connection, Reading]]:
         """One read under the turn's pin; where that could see what was removed, under the one that is taken then."""
         with ExitStack() as stack:
-            while True:
-                db = stack.enter_context(self._scope.store.read())
-                try:
-                    eyes = self._eyes(db)
-                    break
-                except SnapshotInvalid:
-                    stack.close()
-                    self.snapshot = pins.pin_again(self._scope, self._pk)
-            yield db, eyes
+            yield self._held_eyes(stack)
+
+    def _held_eyes(self, stack: ExitStack) -> tuple[Connection, Reading]:
+        while True:
+            db = stack.enter_context(self._scope.store.read())
+            try:
+                return db, self._eyes(db)
+            except SnapshotInvalid:
+                stack.close()
+                self.snapshot = pins.pin_again(self._scope, self._pk)
 
     def _shared_levels(self, eyes: Reading, db: Connection) -> bytes:
         descriptor = stored.load_descriptor(db, self._pk)

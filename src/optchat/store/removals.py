@@ -60,7 +60,8 @@ def _removal(row: Row) -> RemovalRow:
         tuple((segment, start) for segment, start in seen["records"]),
     )
     turns = tuple((low, high) for low, high in seen["turns"])
-    return RemovalRow(*row[:4], json.loads(row[4]), json.loads(row[5]), taken, turns, bool(row[7]))
+    fields: Row = (*row[:4], json.loads(row[4]), json.loads(row[5]), taken, turns, bool(row[7]))
+    return RemovalRow(*fields)
 
 
 def insert_removal(
@@ -414,10 +415,6 @@ def hide_scope(db: Connection, scope_pk: int) -> None:
         "UPDATE scope SET state = 'removed', name = 'removed ' || scope_pk WHERE scope_pk = :scope",
         {"scope": scope_pk},
     )
-
-
-def is_removed(db: Connection, scope_pk: int) -> bool:
-    return one_value(db, "SELECT state FROM scope WHERE scope_pk = :scope", {"scope": scope_pk}) != "live"
 
 
 def drop_jobs(db: Connection, kinds: Iterable[JobKind], low: int, high: int) -> int:
