@@ -355,10 +355,10 @@ class _Scrubber:
         self._write(erasure, works[erasure.kind])
 
     def _end_of_rows(self, removal: RemovalRow) -> None:
-        """No row is left: what the index holds of deleted entries is in the segments that there are now."""
+        """No row is left: what the index holds of deleted entries goes with the segments that there are now."""
         with self.scope.store.write(wait_seconds=self.scope.policy.lock_wait_seconds) as db:
             if scrubs.next_erasure(db, removal) is None and scrubs.enter_index(db, removal):
-                scrubs.mark_segments(db, removal.removal_pk)
+                scrubs.await_merge(db, removal.removal_pk)
 
     # ---- words -------------------------------------------------------------------------------------------------------
 
