@@ -363,7 +363,7 @@ def step_by_step(memory: optchat.Memory) -> Iterator[int]:
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_it_goes_on_after_any_step_in_another_handle(memory: optchat.Memory, open_memory: Open) -> None:
+def test_it_goes_on_after_any_step(memory: optchat.Memory) -> None:
     session = memory.session("a")
     tell(session, "secret", turns=2)
     say(memory.session("b"), "stays in the file")
