@@ -22,7 +22,7 @@ from optchat.core.refs import KEY_BITS
 from optchat.core.snapshots import Sight, Snapshot
 from optchat.engine.handle import Scope
 from optchat.engine.sights import snapshot_of
-from optchat.store import registry, removals, scopes, turns
+from optchat.store import registry, removals, renderings, scopes, turns
 from optchat.store.rows import Connection
 from optchat.store.scopes import Moment
 from optchat.store.turns import TurnRow
@@ -79,7 +79,7 @@ def pin_again(scope: Scope, turn_pk: int) -> Snapshot:
         raise SnapshotInvalid("something that this turn could see was removed; end it and begin a new one")
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         turn = turns.load_turn(db, turn_pk)
-        descriptor = turns.load_descriptor(db, turn_pk)
+        descriptor = renderings.load_descriptor(db, turn_pk)
         if turn is not None:
             check_turn(db, turn)
         if turn is None or descriptor is None:

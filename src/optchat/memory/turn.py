@@ -45,10 +45,11 @@ from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
 from optchat.memory.messages import Taken, can_rebuild, take
 from optchat.memory.reader import Reader
-from optchat.store import scopes, turns as stored
+from optchat.store import renderings, scopes
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DispatchState
 from optchat.store.rows import Connection
-from optchat.store.turns import DispatchState, TurnRow
+from optchat.store.turns import TurnRow
 
 M = TypeVar("M")
 _POLL_SECONDS = 0.005  # while summaries are waited for: short against a model call, long against a read
@@ -88,7 +89,7 @@ class Turn(Reader, Generic[M]):
         self.id: str = row.turn_id
         self.tools: Tools = Tools()
         with scope.store.read() as db:
-            descriptor = stored.load_descriptor(db, row.turn_pk)
+            descriptor = renderings.load_descriptor(db, row.turn_pk)
             moment = None if descriptor is None else scopes.find_moment(db, scope.pk, descriptor.clock)
             if moment is None:
                 moment = scopes.current_moment(db, scope.pk)
@@ -155,7 +156,7 @@ class Turn(Reader, Generic[M]):
                 self.snapshot = pins.pin_again(self._scope, self._pk)
 
     def _shared_levels(self, eyes: Reading, db: Connection) -> bytes:
-        descriptor = stored.load_descriptor(db, self._pk)
+        descriptor = renderings.load_descriptor(db, self._pk)
         return super()._shared_levels(eyes, db) if descriptor is None else descriptor.shared_levels
 
     # ---- context -----------------------------------------------------------------------------------------------------
