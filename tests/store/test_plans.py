@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 import optchat
+from optchat.engine import lifecycle
 from optchat.store import search
 from optchat.testing import DeterministicSummarizer
 from tests.store.plans import Statement, assert_searches, recorded, scans
@@ -135,12 +136,40 @@ def scenario(path: Path, statements: dict[str, Statement]) -> None:
         held = session.turn("held", turn_id="t")
         held.suspend()
         session.resume().observe([optchat.HostMessage.user("held"), optchat.HostMessage.assistant("observed")])
+        undo(memory)
         reader = memory.session("s0").turn("read")
         with memory.pin() as pinned:
             for eyes in (memory, pinned, reader):
                 read_all(eyes, memory)
         reader.end("completed")
         memory.settle()
+
+
+def undo(memory: optchat.Memory) -> None:
+    """Forks, rewinds and edits, a cut inside of a turn, and what hides and shares."""
+    session = memory.session("s0")
+    fork = session.fork("s0-fork")
+    last = list(session.turns())[-1]
+    session.rewind(before=last.id)
+    session.rewind(before=last.id)
+    for revision in range(2):
+        request = optchat.HostMessage(
+            "user", (optchat.TextPart(f"request {revision}"),), key="edited", revision=revision
+        )
+        with session.turn(request) as turn:
+            turn.assistant("answer to an edit")
+            turn.assistant("queue request")
+    length = session.info().length
+    lifecycle.rewind_within(memory._scope, session._row, length - 1)
+    memory.settle()
+    session = memory.session("s0")
+    memory.search("queue request", session=fork.id)
+    memory.zoom(f"session:{session.id}:0:{last.ref.rsplit(':', 1)[1]}")
+    session.archive()
+    session.unarchive()
+    fork.revoke()
+    fork.share(history=True)
+    lifecycle.begin_anew(memory._scope, fork._row)
 
 
 def read_all(eyes: Any, memory: optchat.Memory) -> None:
