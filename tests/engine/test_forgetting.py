@@ -8,6 +8,7 @@ import pytest
 
 import optchat
 from optchat.core.snapshots import OwnRange, Sight, Taken
+from optchat.core.summarizing import SummaryRequest
 from optchat.engine import history, pins
 from optchat.engine.handle import Scope
 from optchat.store import removals
@@ -84,6 +85,39 @@ def test_the_same_law_among_fewer() -> None:
         assert due <= 12 * log2(480)
         memory.settle()
         assert len(summarizer.requests) - asked <= due
+        assert memory.verify().ok
+
+
+# ---- echoes ----------------------------------------------------------------------------------------------------------
+
+
+class Echo(Parrot):
+    """Says again every canary that stands anywhere in what it is sent: also of the conversation's earlier lines."""
+
+    def summarize(self, request: SummaryRequest, /) -> optchat.SummaryReply:
+        shown = "\n".join([request.system, *(message.text for message in request.messages)])
+        return optchat.SummaryReply(f"tells {' '.join(sorted(canaries(shown))[:12])}")
+
+
+def test_a_later_summary_that_repeats_what_is_removed_is_made_anew() -> None:
+    """Also one of a fork, one that pages of a long record were made of, and that of a later publication."""
+    with temporary_memory(summarizer=Echo()) as memory:
+        session = memory.session("s")
+        first = say(session, "note canarygone canaryshared")
+        say(session, "note canaryshared again")
+        memory.settle()
+        child = session.fork("child")
+        for each, name in ((session, "mine"), (child, "forked")):
+            say(each, f"note canary{name} " + "x" * 900)
+            say(each, f"note canary{name}long " + "word " * 60_000)
+        memory.settle()
+        assert seen_by(memory).count("canarygone") > 6
+        session.delete(only=[first.id], forks="forget")
+        assert_forgotten(memory, ["canarygone"])
+        assert {"canaryshared", "canarymine", "canaryforked"} <= canaries(seen_by(memory))
+        assert memory.verify().ok
+        memory.settle()
+        assert_forgotten(memory, ["canarygone"])
         assert memory.verify().ok
 
 

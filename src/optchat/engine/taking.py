@@ -21,6 +21,7 @@ from optchat.core.lineage import node_key, ordinal_of, owner_of
 from optchat.core.refs import KEY_BITS, Span, post_order, publication_ref, span_of_post_order
 from optchat.core.snapshots import Taken
 from optchat.core.tree import REMOVED, Node
+from optchat.engine.echoes import echoes, words_said
 from optchat.engine.landing import Landing
 from optchat.engine.trees import session_tree
 from optchat.engine.withdrawing import NO_INPUTS, TOMBSTONE, Gone, forget_retired, leaf_key, replace, unpublish
@@ -59,6 +60,7 @@ class Taking:
     gone: dict[int, Gone] = field(factory=dict[int, Gone])
     published: list[PublicationRow] = field(factory=list[PublicationRow])
     pending: dict[int, Node] = field(factory=dict[int, Node])  # tombstones of leaves that were still to be made
+    said: dict[int, set[str]] = field(factory=dict[int, set[str]])  # by segment: the words of what is buried in it
     records: dict[int, int] = field(factory=dict[int, int])  # by segment: the first place of which something is gone
     lowest: int | None = None  # the first number of which the shared tree says something else now
 
@@ -122,6 +124,8 @@ class Taking:
             removals.drop_jobs(db, ("chunk", "remake"), first, last)
             self.count("nodes", removals.hide_nodes(db, first, last, None).rows)
         if buried:
+            said = words_said(self.landing.scope, db, range(low, high))
+            self.said.setdefault(segment, set()).update(said)
             self._bury(segment, start, end)
         hidden = removals.hide_records(db, low, high)
         self.count("records", hidden.rows)
@@ -173,6 +177,8 @@ class Taking:
         live = [row for row in self.published if row.retired_clock is None]
         for row in live:
             self.gone[leaf_key(self.landing, row.number)] = Gone(REMOVED)
+        for key in echoes(self.landing.scope, self.db, self.said):
+            self.gone.setdefault(key, Gone(None))
         told = {row.publication_key for row in self.published}
         asked: set[int] = set()
         done: list[int] = []
