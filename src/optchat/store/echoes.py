@@ -28,7 +28,8 @@ def _with_word(db: Connection, places: str, word: str, *, limit: int, segment: i
         for row in all_rows(
             db,
             "SELECT d.subject FROM words CROSS JOIN document AS d ON d.document_key = words.rowid"
-            " WHERE words MATCH :match AND d.state = 0 AND d.replaced_clock IS NULL AND (:any OR d.segment_pk IS :segment) LIMIT :limit",
+            " WHERE words MATCH :match AND d.state = 0 AND d.replaced_clock IS NULL"
+            " AND (:any OR d.segment_pk IS :segment) LIMIT :limit",
             {
                 "match": f'text : "{word}" AND place : ({places})',
                 "any": int(segment == -1),
