@@ -20,7 +20,7 @@ from tests.crash.conftest import EVERY, Say
 from tests.crash.crew import DOOMED, opened
 from tests.nursery import Nursery
 
-SECONDS = 10.0 if EVERY else 1.5
+SECONDS = 10.0 if EVERY else 1.2
 LINUX_KILLED = -9
 
 
