@@ -2,6 +2,7 @@
 
 import json
 from math import log2
+from typing import Any
 
 import apsw
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import optchat
 from optchat.core.snapshots import OwnRange, Sight, Taken
 from optchat.core.summarizing import SummaryRequest
-from optchat.engine import history, pins
+from optchat.engine import history, pins, work
 from optchat.engine.handle import Scope
 from optchat.store import removals
 from optchat.store.rows import Connection
@@ -313,3 +314,42 @@ def test_reads_and_removals_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(optchat.UnknownRef):
             reader.zoom("pub:0+1")
         assert canaries(seen_in(reader)) == set()
+
+
+def test_what_was_claimed_before_a_removal_is_not_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker leases first and reads then: in between, what it leased may be gone."""
+    summarizer = DeterministicSummarizer()
+    with temporary_memory(summarizer=summarizer) as memory:
+        gone, other = memory.session("gone"), open_beside(memory)
+        with gone.turn("note canaryask " + "x" * 900) as turn:
+            turn.assistant("note canarylong " + "word " * 60_000)
+        loads, removed = work._load_all, list[str]()
+
+        def overtaken(*arguments: Any) -> list[Any]:
+            if not removed:
+                removed.append(gone.id)
+                other.session_by_id(gone.id).delete()
+            return loads(*arguments)
+
+        monkeypatch.setattr(work, "_load_all", overtaken)
+        memory.settle()
+        assert removed
+        assert not summarizer.requests
+        assert memory.status().failures == ()
+        assert memory.verify().ok
+
+
+def test_a_tombstone_cannot_be_repaired() -> None:
+    with temporary_memory(summarizer=DeterministicSummarizer()) as memory:
+        session = memory.session("s")
+        for number in range(4):
+            say(session, words(number, 900))
+        memory.settle()
+        session.delete(only=["pub:0+1", "pub:1+1"])
+        for ref in ("pub:0+2", f"session:{session.id}:0:0+2"):
+            with pytest.raises(optchat.BadArgument):
+                memory.repair(ref)
+        with pytest.raises(optchat.UnknownRef):
+            memory.repair("pub:0+1")
+        assert memory.repair("pub:0+4") > 0
+        assert memory.verify().ok

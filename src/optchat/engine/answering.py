@@ -27,6 +27,7 @@ from optchat.core.views import FrontierState
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import answer_sha256
 from optchat.engine.listing import find_report, sessions
+from optchat.engine.pins import check_turn
 from optchat.engine.reading import Recall, date, zoom
 from optchat.engine.searching import search
 from optchat.engine.sights import Reading, session_reading
@@ -177,7 +178,9 @@ def keep(scope: Scope, turn_pk: int, name: str, arguments: bytes, own_end: int, 
     """Record what a turn was told: the call, the refs and the hash of the answer, never its text."""
     data = to_bytes(given.output.text)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        descriptor = renderings.load_descriptor(db, turn_pk)
+        turn, descriptor = turns.load_turn(db, turn_pk), renderings.load_descriptor(db, turn_pk)
+        if turn is not None:
+            check_turn(db, turn)  # nothing is kept of what was deleted while it was asked
         turns.insert_retrieval(
             db,
             turn_pk=turn_pk,

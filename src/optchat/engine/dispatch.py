@@ -134,6 +134,7 @@ def make_rendering(
     if row is None:
         return Held(rendered, tokenizer.name)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+        check_turn(db, open_row(db, turn_pk))
         renderings.insert_rendering(db, row)
         kept = renderings.load_rendering(db, turn_pk)
     if kept is not None and kept.memory_sha256 != row.memory_sha256:
