@@ -489,3 +489,24 @@ def test_settle_ends_at_its_time_and_keeps_what_is_left(
     monkeypatch.setattr(scrubbing, "SLICE_SECONDS", 0.0)
     assert memory.settle(timeout_seconds=0).scrub_pending
     assert not memory.settle().scrub_pending
+
+
+def test_nothing_but_sqlite_opens_the_files(memory: optchat.Memory, new_peer: Callable[[], Peer]) -> None:
+    """Schedule 10: asking who reads, too, must not open what is read."""
+    tell(memory.session("a"), "secret", turns=1)
+    memory.settle()
+    peer = new_peer()
+    peer(
+        "import sys\nopened = []\nsys.addaudithook(lambda event, about: event == 'open' and opened.append(str(about[0])))"
+    )
+    peer("memory = optchat.open(path, scope='test', compact='manual')", path=str(memory.path))
+    with memory._scope.store.read() as db:
+        assert db.execute("SELECT count(*) FROM record").get
+        peer("memory.session('a').delete()")
+        assert peer("memory.settle().scrub_pending and 1") == 1
+    peer("memory.settle()")
+    peer("memory.close()")
+    assert not memory.status().scrub_pending
+    beside = {name for name in peer("opened") if name.startswith(str(memory.path))}
+    # A journal has no locks that could be dropped, and only a file that was never finished has one: see store.migrate.
+    assert beside <= {f"{memory.path}-lock", f"{memory.path}-journal"}
