@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from optchat.core.errors import BadArgument, UnknownRef
 from optchat.core.forgetting import CANNOT_UNDO, FORKS, LATER_SUMMARIES, DeletionReceipt, Forks, fork_keeps
 from optchat.core.refs import KEY_BITS, PublicationRef, parse_ref
+from optchat.engine.cutting import find_current_lengths
 from optchat.engine.handle import Scope
 from optchat.engine.landing import Landing
 from optchat.engine.taking import SegmentOf, Taking, runs
@@ -91,6 +92,7 @@ def _delete_whole(taking: Taking, session: SessionRow, forks: Forks) -> int:
         taking.count("sessions", 1)
         removals.remember_session(db, session.scope_pk, session.host, session.key, taking.landing.at)
         removals.hide_session(db, session.session_pk)
+        find_current_lengths(db, taking.landing.scope.chain(db, session.segment_pk))
         taking.erase("sessions", session.session_pk, session.session_pk + 1)
     taking.published += unpublish(taking.landing, _numbers(db, session), removed=True)
     taking.hide_turns(going)

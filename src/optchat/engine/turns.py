@@ -424,6 +424,8 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
         parts = ingest.prepare(scope, [message], turn_id=turn_id, ordinal=ordinal, kind=kind)
         prepared = ingest.ready(scope, parts)
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            current = registry.session_by_pk(db, session.session_pk)
+            check_usable(current, session.generation_pk)
             now_open = turns.open_turn(db, current.generation_pk)
             same = (None if host is None else host.turn_pk) == (None if now_open is None else now_open.turn_pk)
             if not same or (now_open is not None and turns.last_message_ordinal(db, now_open.turn_pk) + 1 != ordinal):
