@@ -102,9 +102,12 @@ def test_turns_that_are_deleted_go_and_their_neighbours_stay(memory: optchat.Mem
         tell(session, name, turns=1)
     memory.settle()
     chosen = list(session.turns())[1]
-    session.delete(only=[chosen.id])
+    assert not session.delete(only=[chosen.id]).scrubbed
     memory.settle()
     assert stages(memory) == [("scrubbed", None)]
+    assert session.delete(only=[chosen.id]).scrubbed, "whoever has its id still is told that it is done"
+    assert chosen.publication_ref is not None
+    assert session.delete(only=[chosen.publication_ref]).scrubbed
     left = found(memory.path, ["before", "gone", "after"])
     assert set(left) == {"before", "after"}
     assert [hit.excerpt for hit in memory.search(canary("after")[:10].capitalize())]
@@ -496,9 +499,8 @@ def test_nothing_but_sqlite_opens_the_files(memory: optchat.Memory, new_peer: Ca
     tell(memory.session("a"), "secret", turns=1)
     memory.settle()
     peer = new_peer()
-    peer(
-        "import sys\nopened = []\nsys.addaudithook(lambda event, about: event == 'open' and opened.append(str(about[0])))"
-    )
+    peer("import sys\nopened = []")
+    peer("sys.addaudithook(lambda event, about: event == 'open' and opened.append(str(about[0])))")
     peer("memory = optchat.open(path, scope='test', compact='manual')", path=str(memory.path))
     with memory._scope.store.read() as db:
         assert db.execute("SELECT count(*) FROM record").get

@@ -203,7 +203,8 @@ def _named(taking: Taking, every: Sequence[TurnRow], name: str) -> list[TurnRow]
     """
     if not isinstance(name, str):
         raise BadArgument("only holds turn ids and publication refs, which are strings")
-    ids = {turn.turn_id for turn in every if turn.turn_id == name}
+    names = (name, removals.hashed_turn_id(taking.db, taking.landing.scope.pk, name))  # scrubbed, it has the other
+    ids = {turn.turn_id for turn in every if turn.turn_id in names}
     if not ids and name.startswith("pub:"):
         ref = parse_ref(name)
         if isinstance(ref, PublicationRef) and ref.span.count == 1:

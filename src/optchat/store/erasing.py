@@ -20,7 +20,8 @@ from attrs import frozen
 from optchat.core.jobs import KIND_NUMBER
 from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS
-from optchat.store.rows import Connection, all_rows, keys, one_value, run
+from optchat.store import removals
+from optchat.store.rows import Connection, all_rows, keys, one_row, one_value, run
 from optchat.store.search import delete_entry
 
 _NODE_JOBS: Final = tuple(KIND_NUMBER[kind] for kind in ("leaf", "merge", "chunk", "remake"))
@@ -338,22 +339,24 @@ def removed_turns(db: Connection, low: int, high: int, limit: int) -> list[int]:
 
 
 def erase_turn(db: Connection, turn_pk: int) -> None:
-    """Leave nothing of a removed turn but its place, its outcome and its records' range."""
+    """Leave nothing of a removed turn but its place, its outcome, its records' range and a keyed hash of its id."""
+    named = {"turn": turn_pk}
+    row = one_row(db, "SELECT scope_pk, turn_id FROM turn WHERE turn_pk = :turn AND removed = 1", named)
+    if row is None:
+        return
     for table in ("staged", "retrieval", "foreign_context", "rendering", "repin", "turn_descriptor"):
-        run(db, f"DELETE FROM {table} WHERE turn_pk = :turn", {"turn": turn_pk})
+        run(db, f"DELETE FROM {table} WHERE turn_pk = :turn", named)
     run(
         db,
         "DELETE FROM job WHERE kind = :kind AND subject = :turn",
-        {"kind": KIND_NUMBER["publication"], "turn": turn_pk},
+        named | {"kind": KIND_NUMBER["publication"]},
     )
     run(
         db,
-        "UPDATE turn SET turn_id = char(127) || turn_pk || iif(EXISTS (SELECT 1 FROM turn AS other"
-        " WHERE other.generation_pk = turn.generation_pk AND other.turn_id = char(127) || turn.turn_pk),"
-        " hex(randomblob(16)), ''), detail = NULL, worktree = NULL, commit_id = NULL,"
-        " started_at = 0, ended_at = CASE WHEN ended_at IS NULL THEN NULL ELSE 0 END, utc_offset = 0, removed = 2"
-        " WHERE turn_pk = :turn AND removed = 1",
-        {"turn": turn_pk},
+        "UPDATE turn SET turn_id = :hashed, detail = NULL, worktree = NULL, commit_id = NULL, started_at = 0,"
+        " ended_at = CASE WHEN ended_at IS NULL THEN NULL ELSE 0 END, utc_offset = 0, removed = 2"
+        " WHERE turn_pk = :turn",
+        named | {"hashed": removals.hashed_turn_id(db, row[0], row[1])},
     )
 
 

@@ -144,6 +144,11 @@ def _event_hash(secret: bytes, segment_pk: int, event: bytes) -> bytes:
     return hmac.new(secret, b"event\0" + segment_pk.to_bytes(8, "big") + event, hashlib.sha256).digest()
 
 
+def hashed_turn_id(db: Connection, scope_pk: int, turn_id: str) -> str:
+    """What stands in the place of a removed turn's id once it is scrubbed: whoever has the id still finds the turn."""
+    return hmac.new(_secret(db, scope_pk), b"turn\0" + json.dumps(turn_id).encode(), hashlib.sha256).hexdigest()
+
+
 def remember_session(db: Connection, scope_pk: int, host: str, key: str, at: int) -> None:
     """Whoever delivers to this session again is told that it was deleted."""
     _insert_tombstone(db, scope_pk, _session_hash(_secret(db, scope_pk), host, key), at, None)

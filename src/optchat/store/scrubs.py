@@ -100,7 +100,9 @@ def is_pending(db: Connection, scope_pk: int) -> bool:
 
 def is_scrubbed(db: Connection, removal_pk: int) -> bool:
     """Whether no byte of what a removal took is left in the file."""
-    return one_value(db, "SELECT stage FROM removal WHERE removal_pk = :removal", {"removal": removal_pk}) == "scrubbed"
+    return bool(
+        one_value(db, "SELECT stage = 'scrubbed' FROM removal WHERE removal_pk = :removal", {"removal": removal_pk})
+    )
 
 
 def enter_index(db: Connection, removal: RemovalRow) -> bool:
