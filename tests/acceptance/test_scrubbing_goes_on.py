@@ -17,9 +17,9 @@ import pytest
 
 import optchat
 from optchat import BlobPart, HostMessage, TextPart
-from optchat.engine import scrubbing
+from optchat.engine import ingest, scrubbing
 from optchat.memory.opening import open_with
-from optchat.store import erasing, scrubs
+from optchat.store import erasing, payloads, scrubs
 from optchat.store.connection import Store
 from optchat.testing import DeterministicSummarizer
 from tests.acceptance.canaries import canary, found, picture, spoken
@@ -197,6 +197,34 @@ def test_a_blob_that_is_being_staged_is_nobodys_and_stays(memory: optchat.Memory
         db.execute("INSERT INTO blob_piece VALUES (?, 0, x'00')", (pk,))
         assert not erasing.erase_blob_pieces(db, pk, 8)
         assert db.execute("SELECT count(*) FROM blob_piece").get == 1
+
+
+def test_bytes_that_were_staged_and_never_sealed_go_too(memory: optchat.Memory) -> None:
+    """A process died, or the session was deleted, between the two; and whoever stages just now begins again."""
+    session = memory.session("a")
+    scope, large = memory._scope, f"{spoken('staged')} {words(1, 9_000_000)}"
+    parts = ingest.prepare(scope, [HostMessage.user(large)], turn_id="turn", ordinal=0)
+    ingest.stage_bytes(scope, parts)
+    assert set(found(memory.path, ["staged"])) == {"staged"}
+    say(session, "something")
+    session.delete()
+    memory.settle()
+    assert found(memory.path, ["staged"]) == {}
+
+    other, real = memory.session("b"), payloads.write_pieces
+    deleted: list[object] = []
+
+    def deleted_meanwhile(db: Any, blob_pk: int, data: bytes, first: int, count: int) -> None:
+        if first and not deleted:
+            deleted.append(db.execute("DELETE FROM blob_piece WHERE blob_pk = ?", (blob_pk,)))
+        real(db, blob_pk, data, first, count)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payloads, "write_pieces", deleted_meanwhile)
+        turn = say(other, large)
+    assert deleted
+    assert memory.source(next(iter(other.turns())).ref).part == TextPart(large)
+    assert turn.outcome == "completed"
 
 
 def test_what_was_rewound_is_not_erased(memory: optchat.Memory) -> None:

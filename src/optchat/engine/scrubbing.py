@@ -312,6 +312,13 @@ class _Scrubber:
                 at = (segment << _HASH_BITS) + following
             return at
 
+        def orphans(db: Connection, _: Callable[[], bool]) -> int:
+            removal = erasure.removal
+            gone, at = erasing.disown_orphans(db, removal.scope_pk, low, high, _ROWS)
+            for blob in gone:
+                scrubs.add_erasure(db, removal.removal_pk, "blobs", blob, blob + 1)
+            return at
+
         def pieces(db: Connection, is_over: Callable[[], bool]) -> int:
             while erasing.erase_blob_pieces(db, low, _PIECES):
                 if is_over():
@@ -344,6 +351,7 @@ class _Scrubber:
 
         works: dict[str, Callable[[Connection, Callable[[], bool]], int]] = {
             "events": events,
+            "orphans": orphans,
             "blobs": pieces,
             "turns": turns,
             "retrievals": retrievals,

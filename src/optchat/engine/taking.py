@@ -246,6 +246,7 @@ class Taking:
             self.erase("turns", low, high)
         self._shown(keys)
         self.erase("renderings", 0, turns.next_turn_pk(db))
+        self.erase("orphans", 0, payloads.next_blob_pk(db))
         epoch = removals.next_epoch(db, scope.pk)
         removal = removals.insert_removal(
             db,

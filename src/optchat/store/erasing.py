@@ -209,6 +209,21 @@ def _disown_blob(db: Connection, blob_pk: int) -> bool:
     )
 
 
+def disown_orphans(db: Connection, scope_pk: int, low: int, high: int, limit: int) -> tuple[tuple[int, ...], int]:
+    """
+    Give blobs of a scope up that no record needs, whose key lies in ``[low, high)``; which, and where it got to.
+
+    They were staged for what was never sealed. What is only not sealed yet is staged anew by its seal.
+    """
+    rows = all_rows(
+        db,
+        "SELECT blob_pk, scope_pk FROM blob WHERE blob_pk >= :low AND blob_pk < :high ORDER BY blob_pk LIMIT :limit",
+        {"low": low, "high": high, "limit": limit},
+    )
+    gone = tuple(blob for blob, scope in rows if scope == scope_pk and _disown_blob(db, blob))
+    return gone, high if len(rows) < limit else rows[-1][0] + 1
+
+
 def erase_blob_pieces(db: Connection, blob_pk: int, limit: int) -> bool:
     """Erase some pieces of a blob that nobody owns, the last of them with its row; whether more are left."""
     disowned = one_value(
