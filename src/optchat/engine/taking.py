@@ -202,12 +202,17 @@ class Taking:
         for key, node in self.pending.items():
             self.landing.insert(key, node, TOMBSTONE, NO_INPUTS)
         self.landing.follow()
-        for key in set(done):
-            self.erase("history", key, key + 1)
-        for key in forget_retired(self.landing, self.published):
-            self.erase("history", key, key + 1)
+        self._erase_history([*done, *forget_retired(self.landing, self.published)])
         self.count("nodes", len(set(done)))
         self._rewritten(done)
+
+    def _erase_history(self, keys: Iterable[int]) -> None:
+        """One range a tree: only what is hidden of it is erased, and a thousand ranges would be a thousand steps."""
+        by_tree: dict[int, list[int]] = {}
+        for key in keys:
+            by_tree.setdefault(owner_of(key), []).append(key)
+        for found in by_tree.values():
+            self.erase("history", min(found), max(found) + 1)
 
     def _rewritten(self, keys: Iterable[int]) -> None:
         """Which pins could see any of these nodes."""
