@@ -55,11 +55,11 @@ def test_a_pin_has_seen_what_lies_under_its_marks(taken: Taken, eyes: Sight, see
 
 
 def test_the_same_law_among_fewer() -> None:
-    """12 of 480 scattered turns: a path each, no call, no view grows, every session has its context at once."""
+    """8 of 256 scattered turns: a path each, no call, no view grows, every session has its context at once."""
     summarizer = DeterministicSummarizer()
     with temporary_memory(summarizer=summarizer) as memory:
         sessions = []
-        for number in range(12):
+        for number in range(8):
             session = memory.session(f"s{number}")
             turns = tuple(
                 history.TranscriptTurn(
@@ -68,14 +68,14 @@ def test_the_same_law_among_fewer() -> None:
                     has_request=True,
                     outcome="completed",
                 )
-                for turn in range(40)
+                for turn in range(32)
             )
             history.import_turns(memory._scope, session._row, turns)
             sessions.append(session)
         memory.settle()
         asked, before = len(summarizer.requests), memory.view()
-        receipts = [session.delete(only=[f"t{(7 * place) % 40}"]) for place, session in enumerate(sessions)]
-        assert sum(receipt.removed["turns"] for receipt in receipts) == 12
+        receipts = [session.delete(only=[f"t{(7 * place) % 32}"]) for place, session in enumerate(sessions)]
+        assert sum(receipt.removed["turns"] for receipt in receipts) == 8
         after = memory.view()
         assert [line.ref for line in after.lines] == [line.ref for line in before.lines]
         assert len(after.text.encode()) <= len(before.text.encode())
@@ -83,7 +83,7 @@ def test_the_same_law_among_fewer() -> None:
             session.preview(optchat.Budget(window=32_000, output=1_000), request="what is known?")
         assert len(summarizer.requests) == asked
         due = memory.status().pending
-        assert due <= 12 * log2(480)
+        assert due <= 8 * log2(256)
         memory.settle()
         assert len(summarizer.requests) - asked <= due
         assert memory.verify().ok
