@@ -92,6 +92,7 @@ ALLOWED = {
     "job_leased": "a partial index of the leases: as many as calls run at once",
     "turn_live": "a partial index of the turns that run",
     "owner": "a row a process; read only while a context waits for summaries",
+    "pragma_page": "the size of the file, of a status",
 }
 
 
@@ -137,12 +138,29 @@ def scenario(path: Path, statements: dict[str, Statement]) -> None:
         held.suspend()
         session.resume().observe([optchat.HostMessage.user("held"), optchat.HostMessage.assistant("observed")])
         undo(memory)
+        follow_a_host(memory)
         reader = memory.session("s0").turn("read")
         with memory.pin() as pinned:
             for eyes in (memory, pinned, reader):
                 read_all(eyes, memory)
         reader.end("completed")
         memory.settle()
+
+
+def follow_a_host(memory: optchat.Memory) -> None:
+    """A host's list: what is new in it, and where it departs from what is sealed; a turn of it that was deleted."""
+    said = optchat.HostMessage
+    call = optchat.ToolCallPart("h", "memory_search", "{}")
+    listed = [said.user("h 0", key="h0"), said.assistant("h 1"), said.user("h 2"), said.assistant("", [call])]
+    hosted = memory.session("hosted")
+    hosted.reconcile([*listed, said.user("h 3")])
+    hosted.host_holds(9)
+    memory.status()
+    hosted.delete(only=[next(iter(hosted.turns())).id])
+    with pytest.raises(optchat.ResyncNeeded):
+        hosted.reconcile(listed)
+    hosted.resync(listed)
+    hosted.reconcile([*listed, said.user("h 4")])
 
 
 def undo(memory: optchat.Memory) -> None:
