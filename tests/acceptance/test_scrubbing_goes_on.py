@@ -86,6 +86,7 @@ def stages(memory: optchat.Memory) -> list[tuple[str, str | None]]:
 
 
 def sound(memory: optchat.Memory) -> None:
+    assert memory.verify().faults == ()
     with memory._scope.store.read() as db:
         assert db.execute("PRAGMA integrity_check").get == "ok"
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []

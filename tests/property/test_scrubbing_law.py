@@ -201,6 +201,7 @@ def test_forgotten(folder: Path, actions: list[tuple[str, str, int]]) -> None:
             assert not world.memory.settle().scrub_pending
             held = {each for told in world.sessions.values() for each in told.holds}
             assert set(found(path, world.said)) == held
+            assert world.memory.verify().faults == ()
             with world.memory._scope.store.read() as db:
                 assert db.execute("PRAGMA integrity_check").get == "ok"
                 assert db.execute("SELECT count(*) FROM erasure").get == 0
