@@ -221,3 +221,40 @@ def test_every_statement_of_turns_summaries_and_reads_is_a_search(path: Path, st
     ]
     db.close()
     assert not bad, "\n".join(bad)
+
+
+def test_every_statement_that_erases_is_a_search(path: Path, statements: dict[str, Statement]) -> None:
+    """A whole session, one of two that share a blob and a project, and a scope; with pages, pieces and pictures."""
+    with optchat.open(path, scope="other", summarizer=DeterministicSummarizer(), compact="manual") as memory:
+        for name in ("erased", "kept"):
+            scope = memory.scoped(name)
+            for key in ("a", "b"):
+                with scope.session(key, project=f"/{name}").turn(f"request {key} " + "large " * 30_000) as turn:
+                    turn.call("memory_search", {"query": "queue request"})
+                    turn.add(optchat.HostMessage.user((optchat.BlobPart("image/png", data=b"png"),)))
+                    turn.context(BUDGET, readiness="partial")
+            scope.settle()
+        statements.clear()
+        memory.scoped("kept").session("a").delete()
+        memory.scoped("erased").session("a").delete()
+        memory.scoped("erased").delete_scope()
+        assert not memory.settle().scrub_pending
+    ran = [
+        each for each in statements.values() if each.sql.split(maxsplit=1)[0].upper() in ("SELECT", "UPDATE", "DELETE")
+    ]
+    erased = {
+        name
+        for name in ("blob_piece", "project_alias", "tombstone", "event", "node_history")
+        for each in ran
+        if f"DELETE FROM {name} " in each.sql
+    }
+    assert len(erased) == 5
+    db = apsw.Connection(str(path))
+    bad = [
+        f"{line}: {each}"
+        for each in ran
+        for line in scans(db, each.sql, each.bindings)
+        if not any(name in line for name in ALLOWED)
+    ]
+    db.close()
+    assert not bad, "\n".join(bad)
