@@ -257,6 +257,7 @@ def test_status_exits_1_while_a_host_is_ahead(ask: Ask, path: Path) -> None:
     assert done.code == 1
     assert "3 messages since " in done.text
     assert name in done.text
+    assert ask("compact").code == 0  # no summary is missing
     document = ask("status", "--json")
     assert (document.code, document.json["behind"], document.json["behind_sessions"]) == (1, 3, [name])
 

@@ -58,7 +58,7 @@ def import_(settings: Settings, file: str) -> None:
         f"{one_line(file)}: {report.sealed} records sealed, {report.kept} known already, {report.turns} turns, "
         f"{skipped} skipped{why}; the scope has {status.sessions} sessions"
     )
-    if not status.ready:
+    if status.pending or status.running or status.failures:
         reason = status.paused or f"{status.pending + status.running} waiting, {len(status.failures)} failed"
         output.note(f"summaries are still missing ({reason}); see 'optchat status'")
 
