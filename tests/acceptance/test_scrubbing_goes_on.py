@@ -274,11 +274,14 @@ def test_an_open_reader_hinders_it_and_is_named(memory: optchat.Memory, open_mem
         assert hindered is not None
         assert "(this one)" in hindered
         assert found(memory.path, ["secret"]), "it is in the log still"
-        assert not session.delete().scrubbed
+        receipt = session.delete()
+        assert not receipt.scrubbed
+        assert hindered in receipt.kept["file"]
     assert not memory.settle().scrub_pending
     assert stages(memory) == [("scrubbed", None)]
     assert found(memory.path, ["secret"]) == {}
     assert session.delete().scrubbed
+    assert "file" not in session.delete().kept
 
 
 def test_another_process_reader_is_named_and_never_waited_for(

@@ -70,8 +70,9 @@ def delete_session(
 
 
 def receipt_of(removal: RemovalRow) -> DeletionReceipt:
-    """What a removal says of itself."""
-    return DeletionReceipt(removal.removed, removal.kept, CANNOT_UNDO, removal.scrubbed)
+    """What a removal says of itself; and what hinders its scrubbing, if something does."""
+    hindered = {} if removal.hindered is None else {"file": f"its bytes, for now: {removal.hindered}"}
+    return DeletionReceipt(removal.removed, removal.kept | hindered, CANNOT_UNDO, removal.scrubbed)
 
 
 def _delete_whole(taking: Taking, session: SessionRow, forks: Forks) -> int:

@@ -95,12 +95,6 @@ def scrub_slice(scope: Scope) -> bool:
     return scrub(scope, lambda: time.monotonic() >= end, whole=False).hindered is None
 
 
-def can_go_on(scope: Scope) -> bool:
-    """Whether something of this scope is to be scrubbed, and nothing is known to be in the way."""
-    with scope.store.read() as db:
-        return any(removal.scope_pk == scope.pk and removal.hindered is None for removal in scrubs.unfinished(db))
-
-
 @frozen
 class _Deleted:
     """An entry and the words that delete it."""
