@@ -115,7 +115,7 @@ class Turn(Reader, Generic[M]):
     def pending(self) -> tuple[ToolCallPart, ...]:
         """The calls that no result answers yet, also those made before a resume."""
         with self._scope.store.read() as db:
-            pins.check_turn(db, dispatch.open_row(db, self._pk))
+            pins.check_present(db, dispatch.open_row(db, self._pk))
             return dispatch.pending(db, self._pk)
 
     @property
@@ -126,12 +126,12 @@ class Turn(Reader, Generic[M]):
         A memory tool's answer is rendered again, or says that it no longer can be.
         """
         with self._scope.store.read() as db:
-            pins.check_turn(db, dispatch.open_row(db, self._pk))
+            pins.check_present(db, dispatch.open_row(db, self._pk))
             recall = answering.recaller(self._scope, self._tokenizer)
             return tuple(message for _, message in dispatch.sealed_messages(db, self._pk, recall))
 
     def _eyes(self, db: Connection) -> Reading:
-        pins.check_turn(db, dispatch.open_row(db, self._pk))
+        pins.check_present(db, dispatch.open_row(db, self._pk))
         eyes = answering.turn_reading(self._scope, db, self._pk)
         if eyes is None:
             raise TurnEnded(

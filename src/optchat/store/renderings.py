@@ -206,3 +206,50 @@ def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
         {"turn": turn_pk, "bits": KEY_BITS},
     )
     return None if row is None else DispatchState(*with_flags(row, 5))
+
+
+# ---- pins taken again ------------------------------------------------------------------------------------------------
+
+
+@frozen
+class RepinRow:
+    """A pin that was taken again: the audit of it, and the turn's present one if it is the last."""
+
+    turn_pk: int
+    pin: int
+    epoch: int
+    at: int
+    shared_levels: bytes
+    shared_shrinking: bool
+    own_levels: bytes
+    own_shrinking: bool
+    moment_key: int
+
+
+def insert_repin(db: Connection, repin: RepinRow) -> None:
+    run(
+        db,
+        "INSERT INTO repin (turn_pk, pin, epoch, at, shared_levels, shared_shrinking, own_levels, own_shrinking,"
+        " moment_key) VALUES (:turn, :pin, :epoch, :at, :shared, :shared_shrinking, :own, :own_shrinking, :moment)",
+        {
+            "turn": repin.turn_pk,
+            "pin": repin.pin,
+            "epoch": repin.epoch,
+            "at": repin.at,
+            "shared": repin.shared_levels,
+            "shared_shrinking": int(repin.shared_shrinking),
+            "own": repin.own_levels,
+            "own_shrinking": int(repin.own_shrinking),
+            "moment": repin.moment_key,
+        },
+    )
+
+
+def repin_epoch(db: Connection, moment_key: int, pin: int) -> int | None:
+    """The epoch of a snapshot like "42.1": a moment's marks, pinned again."""
+    value = one_value(
+        db,
+        "SELECT max(epoch) FROM repin WHERE moment_key = :moment AND pin = :pin",
+        {"moment": moment_key, "pin": pin},
+    )
+    return None if value is None else int(value)
