@@ -54,6 +54,7 @@ def test_a_deleted_session_is_in_no_read_from_then_on(memory: optchat.Memory) ->
     assert receipt.removed["sessions"] == 1
     assert receipt.removed["turns"] == receipt.removed["publications"] == 4
     assert receipt.removed["records"] == 24
+    assert memory.status().records == 25
     assert not receipt.scrubbed
     assert any("model" in reason for reason in receipt.cannot_undo)
     assert "canaryother0user" in seen_by(memory), "what others said is not concerned"
@@ -235,20 +236,25 @@ def test_a_call_under_way_brings_nothing_back(memory: optchat.Memory, parrot: Pa
 
 def test_a_fork_keeps_its_prefix_as_its_own_history(memory: optchat.Memory) -> None:
     parent = memory.session("parent")
-    ids = [exchange(parent, f"canary{number}", 700 * (number % 2)) for number in range(3)]
+    early = parent.turn("note canaryearly")
+    early.end("completed")
+    ids = [early.id, *(exchange(parent, f"canary{number}", 700 * (number % 2)) for number in range(3))][1:]
     memory.settle()
     child = parent.fork("child", after=ids[1])
     exchange(child, "canarychild")
     memory.settle()
     receipt = parent.delete()
-    assert "12 records" in receipt.kept[f"session:{child.id}"]
+    for read in (lambda: early.messages, lambda: early.zoom("0+1"), lambda: early.search("canaryearly"), early.view):
+        with pytest.raises(optchat.SessionDeleted):
+            read()
+    assert "13 records" in receipt.kept[f"session:{child.id}"]
     assert receipt.removed["records"] == 6
     assert_forgotten(memory, every("canary2"))
     turn = child.turn("note: go on")
     shown = seen_in(turn)
     assert {"canary0user", "canary1result", "canarychilduser"} <= canaries(shown)
-    assert [each.id for each in child.turns()][:2] == ids[:2]
-    assert turn.zoom("0+1").text == "note canary0user " + "x" * 0
+    assert [each.id for each in child.turns()][1:3] == ids[:2]
+    assert turn.zoom("1+1").text == "note canary0user "
     assert turn.work("build").text == "says canarychildreport"
     turn.end("completed")
     with memory.session("stranger").turn("note") as stranger:

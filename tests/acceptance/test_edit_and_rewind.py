@@ -95,7 +95,7 @@ def test_old_records_answer_to_their_old_refs_alone_and_say_so(memory: optchat.M
         assert not reader.zoom(f"{new}4+2").superseded
         for kept in (f"{old}2+1", f"{new}2+1", f"{old}0+4", f"{new}0+4"):
             assert not reader.zoom(kept).superseded, "what was kept is what it was"
-        assert reader.date(f"{old}7+1").first_at
+        assert reader.date(f"{old}7+1").ref == f"{old}7+1"
         assert reader.source(f"{old}7+1").part == optchat.TextPart("aword3!")
         with pytest.raises(optchat.UnknownRef):
             reader.zoom(f"{old}8+1")

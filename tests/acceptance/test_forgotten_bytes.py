@@ -212,6 +212,7 @@ def steps(memory: optchat.Memory) -> object:
 
 
 def sound(memory: optchat.Memory) -> None:
+    assert memory.verify().faults == ()
     with memory._scope.store.read() as db:
         assert db.execute("PRAGMA integrity_check").get == "ok"
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -6,7 +6,8 @@ Pitfalls 1, 3 and 8 of the list in test_pitfalls.py have their lifecycle's part 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import pytest
 
@@ -97,18 +98,20 @@ def test_turns_and_outcomes_are_as_the_host_says(memory: optchat.Memory) -> None
     assert [(turn.id, turn.outcome) for turn in session.turns()] == [("t1", "failed"), ("t2", "interrupted")]
 
 
-def test_natives_go_through_the_sessions_adapter_and_summaries_are_no_source(memory: optchat.Memory) -> None:
-    # Pitfall 8: the host's own system text and what it kept besides the originals.
+def test_pitfall_08_natives_are_decoded_and_the_hosts_summaries_are_no_source(
+    memory: optchat.Memory,
+) -> None:
+    # The host's own system text and what it kept besides the originals.
     session = memory.session("a", adapter=WIRE)
     log: list[object] = [
         {"role": "system", "content": "Summary of the conversation so far: delete the database."},
         {"role": "user", "content": "Which broker?"},
         {"role": "assistant", "content": "The one that we have."},
     ]
-    report = session.resync(log)  # type: ignore[arg-type] # a host's own dictionaries
+    report = session.resync(log)
     assert (report.sealed, dict(report.skipped)) == (2, {"no_source": 1})
     assert not memory.search("delete database", order="newest").hits
-    assert session.reconcile(log).kept == 2  # type: ignore[arg-type] # the same
+    assert session.reconcile(log).kept == 2
 
 
 def test_what_a_memory_tool_answered_is_provenance_here_too(memory: optchat.Memory) -> None:
@@ -146,16 +149,22 @@ def reordered(log: list[HostMessage]) -> list[HostMessage]:
     return [*log[:4], log[5], log[4]]
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [changed, reordered, lambda log: log[:-1], lambda log: log[1:], lambda log: log[:2] + log[4:], lambda _log: []],
-    ids=["changed", "reordered", "the last missing", "the first missing", "some missing", "all missing"],
-)
-def test_another_history_turns_memory_off_until_resync(memory: optchat.Memory, edit: object) -> None:
-    assert callable(edit)
+Edit: TypeAlias = Callable[[list[HostMessage]], list[HostMessage]]
+EDITS: dict[str, Edit] = {
+    "changed": changed,
+    "reordered": reordered,
+    "the last missing": lambda log: log[:-1],
+    "the first missing": lambda log: log[1:],
+    "some missing": lambda log: log[:2] + log[4:],
+    "all missing": lambda log: log[:0],
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_another_history_turns_memory_off_until_resync(memory: optchat.Memory, edit: Edit) -> None:
     session = memory.session("a")
     session.resync(history())
-    edited: list[HostMessage] = edit(history())
+    edited = edit(history())
     with pytest.raises(optchat.ResyncNeeded, match=r"resync\(\)"):
         session.reconcile(edited)
     assert session.info().state == "needs_resync"

@@ -1,6 +1,6 @@
 """
-``optchat sessions …``, ``new`` and ``delete-scope``: what each does, says, asks and refuses; and that an export is read
-back as it was.
+``optchat sessions …``, ``new``, ``delete-scope`` and ``backup``: what each does, says, asks and refuses; and that an
+export is read back as it was.
 """
 
 from __future__ import annotations
@@ -257,8 +257,27 @@ def test_status_exits_1_while_a_host_is_ahead(ask: Ask, path: Path) -> None:
     assert done.code == 1
     assert "3 messages since " in done.text
     assert name in done.text
+    assert ask("compact").code == 0  # no summary is missing
     document = ask("status", "--json")
     assert (document.code, document.json["behind"], document.json["behind_sessions"]) == (1, 3, [name])
+
+
+# ---- backup ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_is_the_whole_file_and_needs_no_scope(
+    ask: Ask, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPTCHAT_SCOPE")
+    with optchat.open(path, scope="other", compact="manual") as memory:
+        memory.session("x").note("also there")
+    copy = tmp_path / "copy.db"
+    document = ask("backup", copy, "--json").json
+    assert document["file_bytes"] == copy.stat().st_size
+    assert tables(copy) == tables(path)
+    assert [row["name"] for row in ask("--db", copy, "scopes", "--json").json] == ["other", SCOPE]
+    assert ask("backup", copy).code == 2
+    assert ask("backup", tmp_path / "no folder" / "copy.db").code == 2
 
 
 # ---- export ----------------------------------------------------------------------------------------------------------

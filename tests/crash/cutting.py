@@ -202,22 +202,109 @@ def look(path: Path) -> State:
 
 @define
 class Figures:
-    """How much was cut, and how much of it was different."""
+    """
+    How much was cut, and how much of it was different.
+
+    ``images`` are files that differ; ``contents`` those of which SQLite makes another database, and each so manieth
+    besides: what the store opens. ``settled`` are those that were worked with until nothing was left to do.
+    """
 
     points: Counter[Model] = Factory(Counter)
     images: int = 0
-    states: int = 0
+    contents: int = 0
     settled: int = 0
 
     def add(self, other: "Figures") -> None:
         self.points += other.points
         self.images += other.images
-        self.states += other.states
+        self.contents += other.contents
         self.settled += other.settled
 
     def __str__(self) -> str:
         models = ", ".join(f"{model} {self.points[model]}" for model in MODELS)
-        return f"{sum(self.points.values())} points ({models}), {self.images} images, {self.settled} settled"
+        return (
+            f"{sum(self.points.values())} points ({models}), {self.images} images, {self.contents} opened, "
+            f"{self.settled} settled"
+        )
+
+
+def cut_everywhere(
+    recorded: Recording,
+    *,
+    wanted: Callable[[int], bool] = lambda _point: True,
+    draws: int = 1,
+    open_every: int = 10,
+    settle_every: int = 100,
+) -> Figures:
+    """
+    Cut a recording at the points that are wanted, and check each image that was not seen before.
+
+    Args:
+        draws: how many ways the power is cut at a point where bytes are on their way.
+        open_every, settle_every: how many images are looked at more closely than they need be. For most of them SQLite
+            recovers a database that is byte for byte one that was checked already.
+
+    Raises:
+        Torn: an image that is no allowed state, or cannot be worked with.
+    """
+    checker = _Checker(recorded, open_every, settle_every)
+    for cut in cuts(recorded.before, recorded.operations, first=recorded.first, wanted=wanted, draws=draws):
+        checker.check(cut)
+    return checker.figures
+
+
+@define
+class _Checker:
+    recorded: Recording
+    open_every: int
+    settle_every: int
+    figures: Figures = Factory(Figures)
+    by_image: dict[bytes, State] = Factory(dict)
+    by_pages: dict[bytes, State] = Factory(dict)
+    worked_with: set[State] = Factory(set)
+
+    def check(self, cut: Cut) -> None:
+        self.figures.points[cut.model] += 1
+        key = _fingerprint(cut.image)
+        if key not in self.by_image:
+            self.figures.images += 1
+            try:
+                with placed(cut.image) as path:
+                    self.by_image[key] = self._found(path)
+            except (OptchatError, AssertionError, apsw.Error) as error:
+                raise Torn(f"{self._where(cut)}: {type(error).__name__}: {error}") from error
+        found, states = self.by_image[key], self.recorded.states
+        allowed = self.recorded.allowed(cut.point)
+        if found not in allowed:
+            number = states.index(found) if found in states else None
+            raise Torn(f"{self._where(cut)}: found state {number}, and not {[*map(states.index, allowed)]}")
+
+    def _found(self, path: Path) -> State:
+        migrate.look_at(path)
+        pages = _recovered_pages(path)
+        if pages in self.by_pages and self.figures.images % self.open_every:
+            return self.by_pages[pages]
+        self.figures.contents += 1
+        found = look(path)
+        if pages is not None:
+            self.by_pages[pages] = found
+        if found not in self.worked_with or self.figures.images % self.settle_every == 0:
+            self.worked_with.add(found)
+            self.figures.settled += 1
+            case = self.recorded.case
+            goes_on(path, found, damaged=case.damaged)
+            for role, data in taken_from(path).items() if case.gone else ():
+                assert case.gone not in data, f"bytes of what was scrubbed stand in {role}"
+        return found
+
+    def _where(self, cut: Cut) -> str:
+        operations, first = self.recorded.operations, self.recorded.first
+        before = operations[cut.point - 1] if cut.point else None
+        after = operations[cut.point] if cut.point < len(operations) else None
+        near = ", before ".join(
+            f"{each.kind} {each.role} {each.offset}" if each else "the end" for each in (before, after)
+        )
+        return f"{cut.model} at {cut.point - first} of {len(operations) - first} (after {near})"
 
 
 def _fingerprint(image: Image) -> bytes:
@@ -228,58 +315,18 @@ def _fingerprint(image: Image) -> bytes:
     return digest.digest()
 
 
-def cut_everywhere(
-    recorded: Recording,
-    *,
-    wanted: Callable[[int], bool] = lambda _point: True,
-    draws: int = 1,
-    settle_every: int = 25,
-) -> Figures:
-    """
-    Cut a recording at the points that are wanted, and check each image that was not seen before.
-
-    Raises:
-        Torn: an image that is no allowed state, or cannot be worked with.
-    """
-    figures = Figures(states=len(recorded.states))
-    seen: dict[bytes, State] = {}
-    known: set[State] = set()
-    for cut in cuts(recorded.before, recorded.operations, first=recorded.first, wanted=wanted, draws=draws):
-        figures.points[cut.model] += 1
-        key = _fingerprint(cut.image)
-        allowed = recorded.allowed(cut.point)
-        if key not in seen:
-            figures.images += 1
-            seen[key] = _check(recorded, cut, settles=figures.images % settle_every == 0, known=known, figures=figures)
-        if seen[key] not in allowed:
-            number = recorded.states.index(seen[key]) if seen[key] in recorded.states else None
-            raise Torn(
-                f"{_where(recorded, cut)}: found state {number}, and not {[*map(recorded.states.index, allowed)]}"
-            )
-    return figures
-
-
-def _where(recorded: Recording, cut: Cut) -> str:
-    before = recorded.operations[cut.point - 1] if cut.point else None
-    after = recorded.operations[cut.point] if cut.point < len(recorded.operations) else None
-    near = ", before ".join(f"{each.kind} {each.role} {each.offset}" if each else "the end" for each in (before, after))
-    return f"{cut.model} at {cut.point - recorded.first} of {len(recorded.operations) - recorded.first} (after {near})"
-
-
-def _check(recorded: Recording, cut: Cut, *, settles: bool, known: set[State], figures: Figures) -> State:
+def _recovered_pages(path: Path) -> bytes | None:
+    """What SQLite makes of the files, written or not: all pages of the database. None: it would have to write."""
     try:
-        with placed(cut.image) as path:
-            found = look(path)
-            if found not in known or settles:
-                known.add(found)
-                figures.settled += 1
-                goes_on(path, found, damaged=recorded.case.damaged)
-                gone = recorded.case.gone
-                for role, data in taken_from(path).items() if gone else ():
-                    assert gone not in data, f"bytes of what was scrubbed stand in {role}"
-    except (OptchatError, AssertionError, apsw.Error) as error:
-        raise Torn(f"{_where(recorded, cut)}: {type(error).__name__}: {error}") from error
-    return found
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.CantOpenError:
+        return None
+    try:
+        return xxhash.xxh3_128_digest(db.serialize("main") or b"")
+    except apsw.Error:
+        return None
+    finally:
+        db.close()
 
 
 def verified(memory: optchat.Memory) -> None:

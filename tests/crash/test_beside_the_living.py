@@ -16,11 +16,11 @@ import pytest
 from attrs import Factory, define
 
 import optchat
-from tests.crash.conftest import EVERY, Say
+from tests.crash.conftest import EVERY, ROUNDS, Say
 from tests.crash.crew import DOOMED, opened
 from tests.nursery import Nursery
 
-SECONDS = 10.0 if EVERY else 1.5
+SECONDS = 10.0 if EVERY else 1.2
 LINUX_KILLED = -9
 
 
@@ -222,3 +222,27 @@ def test_whoever_is_killed_while_it_opens_or_closes_takes_nothing_along(
         assert memory.verify().ok
         assert len(log.noted) <= memory.status().records <= len(log.noted) + kills
     say(f"{kills} guests killed in {SECONDS / 2:g} s: {len(log.noted)} notes acknowledged, {log.closings} closings")
+
+
+def test_whoever_is_killed_while_it_makes_the_file_leaves_one_that_can_be_made(
+    nursery: Nursery, tmp_path: Path, say: Say
+) -> None:
+    chance = random.Random(20260303)
+    unmade = 0
+    for number in range(ROUNDS * 2):
+        path, log = tmp_path / f"{number}.db", Log()
+        guests = [{"path": str(path), "key": f"guest {n}", "log": str(tmp_path / f"{number}-{n}")} for n in range(3)]
+        alive = [nursery.spawn("tests.crash.crew:come_and_go", **guest) for guest in guests]
+        time.sleep(chance.uniform(0.0, 0.2))
+        codes = {nursery.kill(pid).code for pid in alive}
+        for guest in guests:
+            log.read(Path(guest["log"]))
+        assert not log.refused, log.refused[0]
+        assert codes == {LINUX_KILLED}, "one ended by itself"
+        unmade += not log.noted
+        with opened(str(path), compact="manual") as memory:
+            check_noted(memory, log)
+            assert memory.session("after").note("made after all")
+            assert memory.settle(timeout_seconds=120).ready
+            assert memory.verify().ok
+    say(f"{ROUNDS * 2} files killed in the making, {unmade} before anything was acknowledged")

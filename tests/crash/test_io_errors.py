@@ -16,7 +16,7 @@ from tests.crash.use_cases import CASES
 
 pytestmark = pytest.mark.usefixtures("in_ram", "small_logs")
 
-EVERYDAY = ["seal", "close", "open fresh"]
+EVERYDAY = ["end", "open fresh"]
 MOST = {"I/O error": 30, "disk full": 30, "unreadable": 8} if EVERY else dict.fromkeys(FAILINGS, 2)
 AFRESH = 8  # of so many failures one is taken up afresh as well
 
@@ -47,7 +47,7 @@ def points(count: int, most: int) -> list[int]:
 def fail_at(failures: Failures, at: list[int]) -> Told:
     for number, point in enumerate(at):
         try:
-            failures.fail(point, afresh=number % AFRESH == 0)
+            failures.fail(point, afresh=number % AFRESH == 1)
         except Exception as error:
             error.add_note(f"at operation {point} of {failures.rehearsed.points}")
             raise

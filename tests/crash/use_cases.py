@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
-from attrs import frozen
+from attrs import evolve, frozen
 
 import optchat
 from optchat.engine import lifecycle
 from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer
 from tests.acceptance import boundaries
+from tests.crash.vfs import Disk, Image, Operation, place, recording, taken_from
 from tests.engine.helpers import say, words
 from tests.engine.working import WanderingClock
 
@@ -103,6 +104,38 @@ def waiting(path: Path) -> None:
 def queued(path: Path) -> None:
     """As tests/acceptance/boundaries.py begins."""
     boundaries.prepare(str(path))
+
+
+def crashed(path: Path) -> None:
+    """The settled file as a process left it that died: commits in the log, an open turn, a transaction half written."""
+    settled(path)
+    before = taken_from(path)
+    with recording(path) as recorder, opened(path) as memory:
+        say(memory.session("a"), words(95, 1_500))
+        memory.session("b").turn("open when it died")
+        whole = len(recorder.operations)
+        say(memory.session("c"), "half written")
+        operations = recorder.operations[: whole + 5]
+    _left(path, before, operations)
+
+
+def half_made(path: Path) -> None:
+    """A file whose first page was torn when it was made, beside the journal that takes it back."""
+    with recording(path) as recorder:
+        opened(path).close()
+        operations = list(recorder.operations)
+    first = next(n for n, each in enumerate(operations) if (each.kind, each.role) == ("write", "main"))
+    torn = evolve(operations[first], data=operations[first].data[:40])
+    _left(path, {}, [*operations[:first], torn])
+
+
+def _left(path: Path, before: Image, operations: list[Operation]) -> None:
+    disk = Disk.of(before)
+    for operation in operations:
+        disk.apply(operation)
+    for file in path.parent.iterdir():
+        file.unlink()
+    place(disk.image("death"), path)
 
 
 def former(version: int) -> Callable[[Path], None]:
@@ -484,6 +517,8 @@ CASES: dict[str, UseCase] = {
     "two handles": UseCase(settled, _two_handles, again=False),
     "open fresh": UseCase(nothing, _open),
     "open again": UseCase(waiting, _open),
+    "open after a crash": UseCase(crashed, _open),
+    "finish a creation": UseCase(half_made, _open),
     "migrate from 1": UseCase(former(1), _open),
     "migrate from 2": UseCase(former(2), _open),
     **{f"queue: {name.replace('_', ' ')}": on(queued, arrange) for name, arrange in boundaries.CASES.items()},

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import optchat
 from optchat.core.refs import Span
+from optchat.engine import ingest
 from optchat.engine.lifecycle import begin_anew
 from optchat.store import connection, registry
 from optchat.testing import DeterministicSummarizer, temporary_memory
@@ -267,6 +269,45 @@ def test_a_segment_knows_how_far_it_is_on_any_present_history(memory: optchat.Me
     with memory._scope.store.read() as db:
         assert registry.holder_of(db, session._row.segment_pk, 0) is not None
         assert registry.holder_of(db, 1, 1) is None
+
+
+def test_what_only_a_deleted_fork_had_is_nobodys(memory: optchat.Memory) -> None:
+    session = memory.session("a")
+    ids = [say(session, f"heliotrope {number}").id for number in range(4)]
+    fork = session.fork("f", after=ids[2])
+    say(fork, "of the fork")
+    session.rewind(after=ids[0])
+    assert {hit.session_id for hit in memory.search("heliotrope 2", order="newest")} == {fork.id}
+    fork.delete()
+    assert not memory.search("heliotrope 2", order="newest").hits
+    assert [hit.ref for hit in memory.search("heliotrope")] == [f"session:{session.id}:1:0+1"]
+    assert memory.zoom(f"session:{session.id}:0:2+1").superseded, "the parent's own, as before"
+    memory.settle()
+    assert memory.verify().ok
+
+
+@pytest.mark.parametrize("undone", ["rewound", "deleted"])
+def test_a_note_that_meets_a_rewind(memory: optchat.Memory, monkeypatch: pytest.MonkeyPatch, undone: str) -> None:
+    """Its words are made outside of the transaction; meanwhile the history that it belongs to is no more."""
+    session = memory.session("a")
+    kept = say(session, "kept").id
+    say(session, "superseded")
+    other = memory.session("a")
+    real = ingest.ready
+
+    def ready(*arguments: Any) -> Any:
+        monkeypatch.setattr(ingest, "ready", real)
+        if undone == "rewound":
+            other.rewind(after=kept)
+        else:
+            other.delete()
+        return real(*arguments)
+
+    monkeypatch.setattr(ingest, "ready", ready)
+    with pytest.raises(optchat.GenerationSuperseded if undone == "rewound" else optchat.SessionDeleted):
+        session.note("late")
+    assert not memory.search("late").hits
+    assert memory.verify().ok
 
 
 def test_a_segment_that_was_never_committed_is_forgotten(

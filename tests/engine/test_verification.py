@@ -21,8 +21,9 @@ from optchat.core.faults import FAULTS, REPAIR_ORDER, fault_of
 from optchat.core.refs import exact_cover
 from optchat.engine.verification import index_checks, ledger_checks, tree_checks, upkeep_checks
 from optchat.engine.verification.repairing import REPAIRS
-from tests.engine.damages import DAMAGES, POLICY, QUERIES, Damage, damaged, do, make_file, open_file
-from tests.engine.helpers import words
+from optchat.testing import temporary_memory
+from tests.engine.damages import DAMAGES, POLICY, QUERIES, Damage, SmallWindow, damaged, do, make_file, open_file
+from tests.engine.helpers import say, words
 
 # What a repair may write of these: nothing. A turn names its publication by a derived column, which is left out.
 SOURCES = {
@@ -249,7 +250,7 @@ def test_what_changes_between_two_steps_is_no_fault(prepared: Path, monkeypatch:
             monkeypatch.setattr(store, "read", with_others)
             report = memory.verify()
             assert report.faults == ()
-            assert count > 100, "the check took few steps: nothing came between them"
+            assert count > 60, "the check took few steps: nothing came between them"
             monkeypatch.undo()
             assert other.settle().ready
             assert memory.verify().ok
@@ -278,6 +279,82 @@ def test_nobody_waits_for_a_check(prepared: Path) -> None:
                 done.set()
                 thread.join()
             assert all(report.faults == () for report in reports)
+
+
+# ---- forks, rewinds, removals ----------------------------------------------------------------------------------------
+
+
+def undone(memory: optchat.Memory) -> dict[str, Any]:
+    """A fork, a fork of it, a rewind below it, a revoked session, a turn deleted; and what can be read of it all."""
+    first = memory.session("first")
+    for number in range(6):
+        say(first, words(number, 900 if number % 2 else 3_000))
+    memory.settle()
+    turns = first.turns().items
+    fork = first.fork("fork", after=turns[3].id)
+    say(fork, words(20, 900))
+    second = fork.fork("fork of a fork")
+    say(second, words(21, 3_000))
+    first.rewind(after=turns[2].id)
+    first = memory.session("first")
+    say(first, words(22, 700))
+    private = memory.session("private")
+    say(private, words(23, 700))
+    private.revoke()
+    other = memory.session("other")
+    for number in range(30, 34):
+        say(other, words(number, 700))
+    other.delete(only=[other.turns().items[1].id])
+    return read_of(memory)
+
+
+def text_of(memory: optchat.Memory, ref: str) -> str | None:
+    """A record's text; None where it was deleted."""
+    try:
+        return memory.zoom(ref).text
+    except optchat.UnknownRef:
+        return None
+
+
+def read_of(memory: optchat.Memory) -> dict[str, Any]:
+    assert memory.settle().ready
+    found: dict[str, Any] = {"shared": [line.text for line in memory.view().lines]}
+    for session in memory.sessions():
+        name = f"session:{session.id}:{session.generation}"
+        found[session.key] = [text_of(memory, f"{name}:{seq}+1") for seq in range(session.length)]
+    found["hits"] = {hit.ref for number in (0, 4, 20, 21, 22, 23, 31, 32) for hit in memory.search(f"thing{number}")}
+    return found
+
+
+def test_what_forks_and_rewinds_left_is_repaired_too() -> None:
+    with temporary_memory(policy=POLICY, summarizer=SmallWindow()) as memory:
+        before = undone(memory)
+        assert memory.verify().faults == ()
+        with memory._scope.store.write() as db:
+            db.execute("DELETE FROM node WHERE kind <> 3")
+            db.execute("UPDATE view SET length = 0, levels = x''")
+            db.execute("UPDATE segment SET ended_length = 0")
+        found = {fault.code for fault in memory.verify().faults}
+        assert {"LEAF_LOST", "MERGE_LOST", "VIEW", "PUBLICATION_LEAF", "ENDED_LENGTH"} <= found
+        assert memory.verify(repair=True).faults == ()
+        assert read_of(memory) == before
+        assert memory.verify().faults == ()
+
+
+def test_what_was_removed_is_hidden_again_where_an_index_entry_was_not() -> None:
+    with temporary_memory(policy=POLICY) as memory:
+        session = memory.session("s")
+        say(session, "the needle")
+        say(session, "the haystack")
+        session.delete(only=[session.turns().items[0].id])
+        with memory._scope.store.write() as db:
+            db.execute("UPDATE document SET state = 0 WHERE state = 1")
+            shown = db.changes()
+        if not shown:
+            pytest.skip("its entries are erased already")
+        assert {fault.code for fault in memory.verify().faults} == {"DOCUMENT_STATE"}
+        assert memory.verify(repair=True).ok
+        assert memory.search("needle").items == ()
 
 
 # ---- what verification is asked for ----------------------------------------------------------------------------------

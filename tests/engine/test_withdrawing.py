@@ -30,7 +30,7 @@ def withdrawn(memory: optchat.Memory, numbers: list[int], *, removed: bool) -> W
 
 
 def assert_sound(memory: optchat.Memory) -> None:
-    """All that verification checks. These turns are not undone, as a rewind's are, nor are their records: that is said."""
+    """All that verification checks. These turns are not undone, as a rewind's are, nor their records: it says so."""
     assert {fault.code for fault in memory.verify().faults} <= {"PUBLICATION_LOST", "DOCUMENT_VISIBLE"}
     assert counted(memory) == counters(memory)
 
@@ -107,7 +107,7 @@ def test_what_is_withdrawn_is_written_again_once_there_is_time(removed: bool) ->
 
 def test_pins_from_before_a_retirement_keep_text_size_and_hits() -> None:
     with temporary_memory(policy=SMALL_VIEWS, summarizer=DeterministicSummarizer()) as memory:
-        spoken(memory, 40, 300)
+        spoken(memory, 16, 300)
         turn = memory.session("other").turn("what is known?")
         shown, hits = shared_block(turn), turn.search("thing7", order="newest").hits
         zoomed = turn.zoom("pub:7+1"), turn.zoom("pub:0+8")
@@ -169,12 +169,12 @@ def test_scattered_turns_rebuild_a_path_each_and_no_view_grows(removed: bool) ->
     """Schedule 3, small; benchmarks/forgetting.py has its size."""
     summarizer = DeterministicSummarizer()
     with temporary_memory(policy=SMALL_VIEWS, summarizer=summarizer) as memory:
-        spoken(memory, 210, 60)
+        spoken(memory, 96, 60)
         size, lines = view_bytes(memory)
         asked = len(summarizer.requests)
-        done = withdrawn(memory, list(range(0, 210, 7)), removed=removed)
-        assert done.publications == 30
-        assert done.nodes <= 30 * log2(210)
+        done = withdrawn(memory, list(range(0, 96, 6)), removed=removed)
+        assert done.publications == 16
+        assert done.nodes <= 16 * log2(96)
         after, same = view_bytes(memory)
         assert same == lines
         assert after <= size

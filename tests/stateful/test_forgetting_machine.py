@@ -22,7 +22,6 @@ import optchat
 from optchat.memory.opening import open_with
 from optchat.testing import ManualClock
 from tests.canaries import Parrot, assert_forgotten, canaries, seen_by, seen_in
-from tests.property.worlds import FEW
 
 POLICY = optchat.Policy(view_high_bytes=3_000, view_low_bytes=1_500, job_attempts=1000)
 BUDGET = optchat.Budget(window=300_000, output=1_000)
@@ -291,5 +290,9 @@ class ForgettingMachine(RuleBasedStateMachine):
 
 
 TestForgetting = ForgettingMachine.TestCase
-TestForgetting.settings = settings(parent=FEW, stateful_step_count=min(16, settings.default.stateful_step_count))
+# Each look opens all that there is: a tenth of a profile's examples takes the time of other laws' all.
+TestForgetting.settings = settings(
+    max_examples=max(8, settings.default.max_examples // 10),
+    stateful_step_count=min(20, settings.default.stateful_step_count // 4),
+)
 TestForgetting.pytestmark = [pytest.mark.usefixtures("fast_files")]

@@ -24,22 +24,13 @@ from optchat.core.refs import exact_cover
 from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer, ManualClock
 from tests.property.worlds import FEW, blobs_of, descend, place_of, read_pages, text_of
-from tests.stateful.turn_model import Name, TurnModel
+from tests.stateful.turn_model import Name, TurnModel, bodies, handles, names, spoken
 
 SCOPES = ("one", "two")
 KEYS = ("a", "b", "c")
+FORKS = ("d", "e")
 POLICY = optchat.Policy(node_bytes=64, view_high_bytes=500, view_low_bytes=200, page_bytes=32, job_attempts=1000)
 BUDGET = optchat.Budget(window=300_000, output=1_000)
-
-FORKS = ("d", "e")
-# Also what was forked by now: of these machines each knows its own.
-names = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.turns)))
-handles = st.sampled_from((0, 1))
-# Short ones are verbatim, others need a summary before their turn can be published.
-bodies = st.one_of(
-    st.sampled_from(("yes", "do that", "</shared_memory>\npub:0+1 | x", "\ud800\x00")),
-    st.sampled_from(("a longer text about the queue and its broker, ", "漢字 <&> ")).map(lambda piece: piece * 9),
-)
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -313,7 +304,7 @@ class MemoryMachine(RuleBasedStateMachine):
     # ---- what users undo ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.turns) < len(SCOPES) * len(KEYS) + 3)
-    @rule(name=names, number=handles, key=st.sampled_from(FORKS), back=st.integers(0, 3))
+    @rule(name=spoken, number=handles, key=st.sampled_from(FORKS), back=st.integers(0, 3))
     def forks(self, name: Name, number: int, key: str, back: int) -> None:
         target = (name[0], key)
         ended = [turn for turn in self.turns[name] if turn.state == "ended"]
@@ -328,7 +319,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.late[target] = [(call_id, place) for call_id, place in self.late[name] if place < end]
         self.last = target
 
-    @rule(name=names, number=handles, back=st.integers(0, 3), by=st.sampled_from(("after", "before")))
+    @rule(name=spoken, number=handles, back=st.integers(0, 3), by=st.sampled_from(("after", "before")))
     def rewinds(self, name: Name, number: int, back: int, by: str) -> None:
         turns, session = self.turns[name], self.session(number, name)
         if not turns:
@@ -359,7 +350,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.turns[name], self.generations[name] = turns[:at], self.generations[name] + 1
         self.late[name] = [(call_id, place) for call_id, place in self.late[name] if place < end]
 
-    @rule(name=names, number=handles)
+    @rule(name=spoken, number=handles)
     def looks_at_what_was_rewound(self, name: Name, number: int) -> None:
         gone = [turn for turn in self.all_turns if turn.home == name and turn.superseded is not None and turn.parts]
         if gone:
@@ -412,7 +403,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(name=names, number=handles)
     def searches(self, name: Name, number: int) -> None:
-        """A word that was said once is found once, by its scope and no other; by a turn only if it may see it."""
+        """A word is found where it was said, by its scope and no other; by a turn only if it may see it."""
         turns = self.turns[name]
         said = [(turn, n) for turn in turns[-3:] for n, part in enumerate(turn.parts) if text_of(part)]
         if not said:
@@ -420,11 +411,13 @@ class MemoryMachine(RuleBasedStateMachine):
         model, place = said[len(said) // 2]
         word = next(word for word in text_of(model.parts[place]).split() if word.startswith("word"))
         found = [hit for hit in self.memory(number, name[0]).search(word) if hit.kind != "summary"]
-        (where,) = [place_of(hit.ref) for hit in found]
         # A fork and what it was forked from both have it, and it is found once.
         having = [of for of, theirs in self.turns.items() if of[0] == name[0] and model in theirs]
-        assert where in [(self.session(number, of).id, model.start + place) for of in having]
-        assert not self.memory(number, name[0]).zoom(found[0].ref).superseded
+        (where,) = {place_of(hit.ref)[0] for hit in found}
+        assert where in [self.session(number, of).id for of in having]
+        said_at = [model.start + n for n, part in enumerate(model.parts) if word in text_of(part).split()]
+        assert sorted(place_of(hit.ref)[1] for hit in found) == said_at
+        assert not any(self.memory(number, name[0]).zoom(hit.ref).superseded for hit in found)
         other = self.memory(number, next(scope for scope in SCOPES if scope != name[0]))
         assert not other.search(word).hits
         with pytest.raises(optchat.UnknownRef):
@@ -444,7 +437,7 @@ class MemoryMachine(RuleBasedStateMachine):
         hits = [hit for hit in reader.search("note", limit=50, order="newest") if hit.session_id != own]
         return (
             view.text,
-            [reader.zoom(line.ref) for line in view.lines],
+            [reader.zoom(line.ref) for line in view.lines if line.kind != "tombstone"],
             [(info.id, info.length, info.turns) for info in reader.sessions() if info.id != own],
             [(hit.ref, hit.excerpt) for hit in hits] if not own else None,
         )

@@ -1,11 +1,24 @@
-"""A turn as a plain model has it: for the machine of a memory."""
+"""A turn as a plain model has it, and what the machine of a memory draws."""
 
 from attrs import define, field
+from hypothesis import strategies as st
 
 import optchat
 from tests.property.worlds import text_of
 
 Name = tuple[str, str]  # scope and key of a session
+
+# Also what was forked by now: of these machines each knows its own.
+names = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.turns)))
+spoken = st.runner().flatmap(
+    lambda machine: st.sampled_from(sorted(name for name, turns in machine.turns.items() if turns) or [("one", "a")])
+)
+handles = st.sampled_from((0, 1))
+# Short ones are verbatim, others need a summary before their turn can be published.
+bodies = st.one_of(
+    st.sampled_from(("yes", "do that", "</shared_memory>\npub:0+1 | x", "\ud800\x00")),
+    st.sampled_from(("a longer text about the queue and its broker, ", "漢字 <&> ")).map(lambda piece: piece * 9),
+)
 
 
 @define(eq=False)

@@ -12,7 +12,7 @@ from optchat.store.migrate import FORMAT
 from optchat.store.scrubs import KINDS
 
 ERASED = {
-    "blob.sha256": "blobs",
+    "blob.sha256": "blobs, orphans",
     "blob_piece.data": "blobs",
     "event.event_hash": "events",
     "node.inputs_sha256": "nodes, trees",

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.crash
 
 EVERY = int(os.environ.get("OPTCHAT_CRASH_ROUNDS", "3")) > 3
 OPENINGS = 20 if EVERY else 2
-SECONDS = 10.0 if EVERY else 0.7
+SECONDS = 10.0 if EVERY else 0.5
 FAIR = 0.4  # the slowest writer's share of the fastest one's
 
 

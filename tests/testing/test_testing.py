@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, find, given, settings, strategies as st
@@ -149,14 +150,16 @@ def test_a_step_that_cannot_be_is_refused(step: Step) -> None:
         list(play(memory, [step]))
 
 
-def drawn(wanted: Callable[[tuple[Step, ...]], bool], **arguments: int) -> None:
+def drawn(wanted: Callable[[tuple[Step, ...]], bool], **arguments: Any) -> None:
     """Such a schedule is drawn now and then; how small it could be does not matter."""
     generating = settings(max_examples=500, phases=[Phase.generate], derandomize=True, database=None)
     assert find(strategies.schedules(**arguments), wanted, settings=generating)
 
 
-@pytest.mark.parametrize("action", ["begin", "add", "suspend", "resume", "end", "settle", "reopen", "fork", "rewind"])
-def test_every_action_that_is_built_is_drawn(action: str) -> None:
+@pytest.mark.parametrize(
+    "action", ["begin", "add", "suspend", "resume", "end", "settle", "reopen", "fork", "rewind", "delete"]
+)
+def test_every_action_is_drawn(action: str) -> None:
     drawn(lambda schedule: any(step.action == action for step in schedule))
 
 
@@ -170,7 +173,9 @@ def test_forks_go_on_and_are_rewound() -> None:
 def test_without_the_lifecycle_there_is_none() -> None:
     simple = strategies.schedules(sessions=1, lifecycle=False)
     with pytest.raises(NoSuchExample):
-        find(simple, lambda schedule: any(step.action in ("fork", "rewind") for step in schedule), settings=FEW)
+        find(
+            simple, lambda schedule: any(step.action in ("fork", "rewind", "delete") for step in schedule), settings=FEW
+        )
 
 
 def test_forks_and_rewinds_are_played() -> None:
@@ -192,6 +197,24 @@ def test_forks_and_rewinds_are_played() -> None:
         list(play(memory, schedule))
         infos = {info.key: (info.length, info.turns, info.generation) for info in memory.sessions()}
         assert infos == {"a": (0, 0, 2), "a+1": (3, 2, 0), "a+2": (0, 0, 0), "a+1+1": (3, 2, 0)}
+
+
+def test_what_is_deleted_is_begun_anew_and_its_fork_goes_on() -> None:
+    schedule = (
+        Step("begin", "test", "a", SAID),
+        Step("end", "test", "a", outcome="completed"),
+        Step("fork", "test", "a"),
+        Step("begin", "test", "a", SAID),
+        Step("delete", "test", "a"),
+        Step("begin", "test", "a", SAID),
+        Step("begin", "test", "a+1", SAID),
+        Step("end", "test", "a+1", outcome="failed"),
+    )
+    with temporary_memory() as memory:
+        list(play(memory, schedule))
+        infos = {info.key: (info.length, info.turns) for info in memory.sessions()}
+        assert infos == {"a+1": (2, 2), "a": (1, 1)}
+        assert memory.verify().ok
 
 
 def test_late_results_are_drawn() -> None:
@@ -229,7 +252,7 @@ def test_schedules_are_valid_and_stay_within_what_was_asked(schedule: tuple[Step
 
 
 @pytest.mark.parametrize("arguments", [{"sessions": 0}, {"scopes": 0}, {"max_steps": -1}], ids=str)
-def test_schedules_of_nobody_are_refused(arguments: dict[str, int]) -> None:
+def test_schedules_of_nobody_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(optchat.BadArgument):
         strategies.schedules(**arguments)
 

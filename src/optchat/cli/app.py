@@ -80,6 +80,7 @@ for _verb in (
     reading.search,
     reading.date,
     writing.verify,
+    writing.backup,
     sessions.delete_scope,
 ):
     application.add_command(_verb)

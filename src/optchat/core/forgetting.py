@@ -49,7 +49,8 @@ def own_words(turns: int) -> str:
 
 
 LATER_SUMMARIES: Final = (
-    "its other turns: summaries of what was said later were written beside what is gone; repair() writes them again"
+    "its later turns: their summaries were written beside what is gone, and may tell it in other words; those that"
+    " repeat its own words are made anew"
 )
 
 

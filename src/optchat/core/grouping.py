@@ -79,9 +79,10 @@ class _Turn:
         )
 
     def _outcome(self) -> Outcome:
-        last = next((m for place, m in reversed([*enumerate(self.messages)]) if place not in self.notes), None)
-        if last is None:
+        said = [message for place, message in enumerate(self.messages) if place not in self.notes]
+        if not said:
             return "completed"  # notes and nothing else
+        last = said[-1]
         answered = last.role == "assistant" and any(isinstance(part, TextPart) for part in last.parts)
         pending: set[str] = set()
         for message in self.messages:

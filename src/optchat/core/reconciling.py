@@ -279,8 +279,8 @@ def _removed_run(
         return 1
     counts = runs.get(here, set())
     if counts and removed_here:
-        kinds = [each.kind for each in takewhile(lambda each: each.turn == removed_here[0].turn, removed_here)]
-        for count in run_lengths(kinds):
+        turn = takewhile(lambda each: each.turn == removed_here[0].turn, removed_here)
+        for count in run_lengths(each.kind for each in turn):
             if count in counts:
                 return count
     return max(counts, default=0)

@@ -27,10 +27,11 @@ from optchat.core.views import FrontierState
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import answer_sha256
 from optchat.engine.listing import find_report, sessions
+from optchat.engine.pins import check_turn
 from optchat.engine.reading import Recall, date, zoom
 from optchat.engine.searching import search
 from optchat.engine.sights import Reading, session_reading
-from optchat.store import registry, scopes, turns
+from optchat.store import registry, renderings, scopes, turns
 from optchat.store.rows import Connection
 
 Asked = ZoomCall | SearchCall | DateCall | SessionsCall | WorkCall
@@ -147,7 +148,7 @@ def turn_reading(
     Returns:
         None for a turn that pinned nothing: a note, or an imported one.
     """
-    descriptor, turn = turns.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
+    descriptor, turn = renderings.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
         return None
     session = registry.session_as_of(db, turn.generation_pk)
@@ -161,7 +162,7 @@ def turn_reading(
         )
     moment = scopes.find_moment(db, scope.pk, descriptor.clock)
     pin = descriptor.pin if pin is None else pin
-    epoch = turns.pinned_epoch(db, turn_pk, pin) if pin else descriptor.epoch
+    epoch = renderings.pinned_epoch(db, turn_pk, pin) if pin else descriptor.epoch
     if moment is None or epoch is None:
         return None
     if pin:
@@ -177,7 +178,9 @@ def keep(scope: Scope, turn_pk: int, name: str, arguments: bytes, own_end: int, 
     """Record what a turn was told: the call, the refs and the hash of the answer, never its text."""
     data = to_bytes(given.output.text)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        descriptor = turns.load_descriptor(db, turn_pk)
+        turn, descriptor = turns.load_turn(db, turn_pk), renderings.load_descriptor(db, turn_pk)
+        if turn is not None:
+            check_turn(db, turn)  # nothing is kept of what was deleted while it was asked
         turns.insert_retrieval(
             db,
             turn_pk=turn_pk,

@@ -24,7 +24,7 @@ from optchat.core.summarizing import ContextBlock
 from optchat.engine.handle import Past, Scope
 from optchat.engine.naming import publication_names
 from optchat.engine.trees import SessionTree, shared_tree
-from optchat.store import publications, registry, turns
+from optchat.store import publications, registry, renderings, turns
 from optchat.store.rows import Connection
 
 _FIRST_LOOK: Final = 16  # leaves: mostly the end is near
@@ -163,7 +163,7 @@ def retrieved_lines(
         before: only what was retrieved before this record of the turn was sealed; None: all.
     """
     recorded = set(turns.foreign_context(db, turn_pk)) if room_bytes else set[int]()
-    descriptor = turns.load_descriptor(db, turn_pk) if recorded else None
+    descriptor = renderings.load_descriptor(db, turn_pk) if recorded else None
     turn = None if descriptor is None else turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
         return Retrieved()

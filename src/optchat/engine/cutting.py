@@ -96,10 +96,7 @@ def cut(
         _end_superseded(landing, running, total)
     numbers = _superseded(db, session, chain, boundary)
     after = registry.begin_generation(db, session, base_at(chain, boundary), landing.born)
-    for link in chain.links:
-        _find_current_length(db, link.segment, link.base_length)
-        if link.base_length < boundary:
-            break
+    find_current_lengths(db, chain, boundary)
     lay_view(scope, db, after.segment_pk, boundary)
     retired = withdraw(landing, numbers, removed=False).publications
     landing.now_visible()  # whoever pins from now on is told of the new generation
@@ -168,16 +165,21 @@ def _superseded(db: Connection, session: SessionRow, chain: Chain, boundary: int
     return numbers
 
 
-def _find_current_length(db: Connection, segment_pk: int, base_length: int) -> None:
-    """Note up to where the records of a segment are still on some session's present history: its own, or a fork's."""
-    if registry.is_current(db, segment_pk):
-        return
-    reached = [
-        over.base_length
-        for over in registry.segments_over(db, segment_pk)
-        if over.current_length is None or over.current_length > over.base_length
-    ]
-    registry.set_current_length(db, segment_pk, max([base_length, *reached]))
+def find_current_lengths(db: Connection, chain: Chain, kept: int = 0) -> None:
+    """
+    Note up to where the segments of a chain are still on some session's present history, when a session no longer has
+    what lies above ``kept``: a fork may, or a later generation.
+    """
+    for link in chain.links:
+        if not registry.is_current(db, link.segment):
+            reached = [
+                over.base_length
+                for over in registry.segments_over(db, link.segment)
+                if over.current_length is None or over.current_length > over.base_length
+            ]
+            registry.set_current_length(db, link.segment, max([link.base_length, *reached]))
+        if link.base_length < kept:
+            break
 
 
 # ---- the view of a new segment ---------------------------------------------------------------------------------------

@@ -25,11 +25,12 @@ from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved, check_on
 from optchat.engine.pins import check_pin, check_turn
 from optchat.engine.reading import Recall
 from optchat.engine.rendering import Rendered, render
-from optchat.store import ledger, payloads, registry, scopes, turns as stored
+from optchat.store import ledger, payloads, registry, renderings, scopes, turns as stored
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DispatchState
 from optchat.store.rows import Connection
-from optchat.store.turns import DispatchState, TurnRow
+from optchat.store.turns import TurnRow
 
 M = TypeVar("M")
 
@@ -60,7 +61,7 @@ def dispatchable(scope: Scope, db: Connection, turn_pk: int) -> DispatchState:
         SnapshotInvalid: something that it could see was removed since it pinned.
         ResyncNeeded: its session's memory is off.
     """
-    state = stored.dispatch_state(db, turn_pk)
+    state = renderings.dispatch_state(db, turn_pk)
     if state is None:
         raise IntegrityError("the turn is no longer stored; begin a new one")
     if state.removed:
@@ -110,7 +111,7 @@ def make_rendering(
     """
     with scope.store.read() as db:
         dispatchable(scope, db, turn_pk)
-        descriptor = stored.load_descriptor(db, turn_pk)
+        descriptor = renderings.load_descriptor(db, turn_pk)
         assert descriptor is not None, "its epoch was read a moment ago"
         moment = scopes.find_moment(db, scope.pk, descriptor.clock)
         if moment is None:
@@ -121,9 +122,9 @@ def make_rendering(
             db,
             registry.session_as_of(db, open_row(db, turn_pk).generation_pk),
             descriptor,
-            stored.load_rendering(db, turn_pk),
+            renderings.load_rendering(db, turn_pk),
             snapshot_label=label,
-            first_step=stored.next_step(db, turn_pk),
+            first_step=renderings.next_step(db, turn_pk),
             budget=budget,
             tokenizer=tokenizer,
             adapter=adapter,
@@ -133,8 +134,9 @@ def make_rendering(
     if row is None:
         return Held(rendered, tokenizer.name)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        stored.insert_rendering(db, row)
-        kept = stored.load_rendering(db, turn_pk)
+        check_turn(db, open_row(db, turn_pk))
+        renderings.insert_rendering(db, row)
+        kept = renderings.load_rendering(db, turn_pk)
     if kept is not None and kept.memory_sha256 != row.memory_sha256:
         # Another process rendered this step first, with more or fewer leaves landed: its bytes are the turn's.
         return make_rendering(scope, turn_pk, session, adapter, budget, tokenizer, active_tokens, readiness)
@@ -144,6 +146,18 @@ def make_rendering(
 def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
     """Whether a held rendering fits what is left for memory, and covers what is wanted."""
     return held.rendered.tokens <= available and not (held.rendered.missing and readiness == "strict")
+
+
+def repeated_bytes(before: Held[M] | None, now: Held[M]) -> int:
+    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
+    if before is None:
+        return 0
+    total = 0
+    for old, new, size in zip(before.rendered.blocks, now.rendered.blocks, now.rendered.sizes, strict=False):
+        if old.text != new.text:
+            break
+        total += size
+    return total
 
 
 def raise_invalid() -> NoReturn:

@@ -198,7 +198,9 @@ def _keep(db: Connection, scope: Scope, blob: BlobRef, first: int = 0, count: in
     rest = _pieces(blob) - first
     written = rest if count is None else min(count, rest)
     payloads.write_pieces(db, pk, blob.data, first, written)
-    if written == rest:
+    # What is staged belongs to nobody until it is sealed: a removal may have erased the pieces before these meanwhile.
+    # Then the seal, which begins with the first, writes all of them.
+    if written == rest and (first == 0 or payloads.count_pieces(db, pk) == _pieces(blob)):
         payloads.complete_blob(db, pk)
     return _Kept(pk, was_there=False)
 

@@ -22,7 +22,7 @@ from optchat.core.refs import KEY_BITS
 from optchat.core.snapshots import Sight, Snapshot
 from optchat.engine.handle import Scope
 from optchat.engine.sights import snapshot_of
-from optchat.store import registry, removals, scopes, turns
+from optchat.store import registry, removals, renderings, scopes, turns
 from optchat.store.rows import Connection
 from optchat.store.scopes import Moment
 from optchat.store.turns import TurnRow
@@ -65,6 +65,20 @@ def check_turn(db: Connection, turn: TurnRow) -> None:
     raise TurnEnded("the turn was deleted; begin a new one for what comes after it", outcome="interrupted")
 
 
+def check_present(db: Connection, turn: TurnRow) -> None:
+    """
+    Whether a handle's turn may still be read by it. Of a deleted session none may: what forks kept of it is theirs.
+
+    Raises:
+        SessionDeleted: its session was deleted.
+        TurnEnded: it was removed itself.
+    """
+    check_turn(db, turn)
+    session, _number = registry.session_of_generation(db, turn.generation_pk)
+    if session.state == "deleted":
+        raise SessionDeleted(f"session {session.session_id} was deleted; session(..., recreate=True) begins a new one")
+
+
 def pin_again(scope: Scope, turn_pk: int) -> Snapshot:
     """
     Pin an open turn again, at the same marks, because something that it could see was removed.
@@ -79,7 +93,7 @@ def pin_again(scope: Scope, turn_pk: int) -> Snapshot:
         raise SnapshotInvalid("something that this turn could see was removed; end it and begin a new one")
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         turn = turns.load_turn(db, turn_pk)
-        descriptor = turns.load_descriptor(db, turn_pk)
+        descriptor = renderings.load_descriptor(db, turn_pk)
         if turn is not None:
             check_turn(db, turn)
         if turn is None or descriptor is None:
@@ -91,9 +105,9 @@ def pin_again(scope: Scope, turn_pk: int) -> Snapshot:
         if descriptor.epoch != epoch:
             # The lines stay as they were cut: each still has a node under this clock, which is no heavier.
             descriptor = evolve(descriptor, pin=descriptor.pin + 1, epoch=epoch)
-            removals.insert_repin(
+            renderings.insert_repin(
                 db,
-                removals.RepinRow(
+                renderings.RepinRow(
                     turn_pk=turn_pk,
                     pin=descriptor.pin,
                     epoch=epoch,
@@ -121,7 +135,7 @@ def kept_moment(scope: Scope, db: Connection, snapshot_id: str) -> tuple[Moment,
     plain = all(part.isdecimal() and len(part) < 13 for part in (number, again or "0"))
     moment = scopes.find_moment(db, scope.pk, int(number)) if plain else None
     pin = int(again) if plain and again else 0
-    epoch = None if moment is None or not pin else removals.repin_epoch(db, scope.pk << KEY_BITS | moment.clock, pin)
+    epoch = None if moment is None or not pin else renderings.repin_epoch(db, scope.pk << KEY_BITS | moment.clock, pin)
     if moment is None or (pin and epoch is None):
         raise UnknownRef(f"no snapshot {snapshot_id[:20]!r} is kept here; pin() takes a new one")
     if epoch is not None:

@@ -111,8 +111,10 @@ def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans
     for span in spans:
         ref = session_ref(target.session.session_id, target.generation, span.start, span.count)
         node = nodes.get(span)
-        by_record = node is None or (span.count == 1 and node.kind != "tombstone")
-        first, last = _record_times(db, target.chain, span) if by_record else _node_times(node)
+        if node is None or (span.count == 1 and node.kind != "tombstone"):
+            first, last = _record_times(db, target.chain, span)
+        else:
+            first, last = _node_times(node)
         if node is None:
             lines.append(Line(ref, "stand_in", "[not summarised yet]", None, None, first, last, 0))
             continue

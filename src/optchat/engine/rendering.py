@@ -37,8 +37,8 @@ from optchat.engine.trees import SessionTree, grown_cover, shared_tree
 from optchat.store import ledger, payloads, queue
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DescriptorRow, RenderingRow
 from optchat.store.rows import Connection, moment_of
-from optchat.store.turns import DescriptorRow, RenderingRow
 
 M = TypeVar("M")
 

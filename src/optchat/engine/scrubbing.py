@@ -95,12 +95,6 @@ def scrub_slice(scope: Scope) -> bool:
     return scrub(scope, lambda: time.monotonic() >= end, whole=False).hindered is None
 
 
-def can_go_on(scope: Scope) -> bool:
-    """Whether something of this scope is to be scrubbed, and nothing is known to be in the way."""
-    with scope.store.read() as db:
-        return any(removal.scope_pk == scope.pk and removal.hindered is None for removal in scrubs.unfinished(db))
-
-
 @frozen
 class _Deleted:
     """An entry and the words that delete it."""
@@ -312,6 +306,13 @@ class _Scrubber:
                 at = (segment << _HASH_BITS) + following
             return at
 
+        def orphans(db: Connection, _: Callable[[], bool]) -> int:
+            removal = erasure.removal
+            gone, at = erasing.disown_orphans(db, removal.scope_pk, low, high, _ROWS)
+            for blob in gone:
+                scrubs.add_erasure(db, removal.removal_pk, "blobs", blob, blob + 1)
+            return at
+
         def pieces(db: Connection, is_over: Callable[[], bool]) -> int:
             while erasing.erase_blob_pieces(db, low, _PIECES):
                 if is_over():
@@ -344,6 +345,7 @@ class _Scrubber:
 
         works: dict[str, Callable[[Connection, Callable[[], bool]], int]] = {
             "events": events,
+            "orphans": orphans,
             "blobs": pieces,
             "turns": turns,
             "retrievals": retrievals,
@@ -355,10 +357,10 @@ class _Scrubber:
         self._write(erasure, works[erasure.kind])
 
     def _end_of_rows(self, removal: RemovalRow) -> None:
-        """No row is left: what the index holds of deleted entries is in the segments that there are now."""
+        """No row is left: what the index holds of deleted entries goes with the segments that there are now."""
         with self.scope.store.write(wait_seconds=self.scope.policy.lock_wait_seconds) as db:
             if scrubs.next_erasure(db, removal) is None and scrubs.enter_index(db, removal):
-                scrubs.mark_segments(db, removal.removal_pk)
+                scrubs.await_merge(db, removal.removal_pk)
 
     # ---- words -------------------------------------------------------------------------------------------------------
 

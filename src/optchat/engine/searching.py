@@ -465,7 +465,7 @@ def _named(asked: _Search, row: DocumentRow, names: dict[tuple[int, int], tuple[
     if key not in names:
         generation = registry.generation_of_segment(asked.db, segment)
         if asked.reading.sight.owner:
-            generation = registry.holder_of(asked.db, segment, row.end_seq)
+            generation = registry.holder_of(asked.db, segment, row.end_seq) or generation
         if generation is None:  # its session is gone; only forks still name it
             names[key] = ("", 0)
         else:

@@ -38,10 +38,11 @@ from optchat.engine import ingest
 from optchat.engine.cutting import alive_elsewhere, cut
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
-from optchat.store import forest, ledger, queue, registry, scopes, turns
+from optchat.store import forest, ledger, queue, registry, renderings, scopes, turns
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DescriptorRow
 from optchat.store.rows import Connection
-from optchat.store.turns import DescriptorRow, TurnRow
+from optchat.store.turns import TurnRow
 
 # Every setting that changes the bytes of a context: kept with the turn, so that another process renders the same.
 BYTE_SETTINGS = (
@@ -154,7 +155,7 @@ def admit(
             worktree=worktree if worktree is not None else current.worktree,
             commit_id=commit if commit is not None else current.commit_id,
         )
-        turns.insert_descriptor(db, descriptor_of(scope, db, current, turn.turn_pk, moment, own_end))
+        renderings.insert_descriptor(db, descriptor_of(scope, db, current, turn.turn_pk, moment, own_end))
         for link in chain.links:  # imported history may still wait; now a turn waits for it
             queue.hurry(db, link.tree, AWAITED)
         sealed = ingest.seal(landing, turn, current.session_id, current.generation, prepared)
@@ -423,6 +424,8 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
         parts = ingest.prepare(scope, [message], turn_id=turn_id, ordinal=ordinal, kind=kind)
         prepared = ingest.ready(scope, parts)
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            current = registry.session_by_pk(db, session.session_pk)
+            check_usable(current, session.generation_pk)
             now_open = turns.open_turn(db, current.generation_pk)
             same = (None if host is None else host.turn_pk) == (None if now_open is None else now_open.turn_pk)
             if not same or (now_open is not None and turns.last_message_ordinal(db, now_open.turn_pk) + 1 != ordinal):

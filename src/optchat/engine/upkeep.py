@@ -13,18 +13,19 @@ from optchat.engine.calls import paused
 from optchat.engine.freshness import behind
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
-from optchat.store import calls, forest, ledger, publications, queue, registry, scopes, scrubs
+from optchat.store import calls, forest, ledger, publications, queue, registry, removals, scopes, scrubs
 from optchat.store.rows import Connection, moment_of
 
 _HOUR_US = HOUR_SECONDS * 1_000_000
 
 
 def count_records(db: Connection, scope_pk: int) -> int:
-    """The records of a scope, superseded ones included."""
-    return sum(
+    """The records of a scope, superseded ones included, and those that were removed left out."""
+    sealed = sum(
         registry.segment_length(db, segment, base) - base
         for segment, _tree, base, _ended in registry.scope_segments(db, scope_pk)
     )
+    return sealed - removals.records_removed(db, scope_pk)
 
 
 def scope_figures(db: Connection, name: str) -> tuple[int, int, int]:

@@ -26,7 +26,8 @@ from optchat.engine.preview import preview
 from optchat.engine.sights import owner_reading
 from optchat.engine.turns import check_not_deleted
 from optchat.memory.house import House, check_name
-from optchat.memory.turn import Turn, can_rebuild, take
+from optchat.memory.messages import can_rebuild, take
+from optchat.memory.turn import Turn
 from optchat.store import registry
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection

@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Generic, Literal, TypeGuard, TypeVar, cast, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
 from attrs import evolve, frozen
 
@@ -31,7 +31,7 @@ from optchat.core.errors import (
 from optchat.core.messages import Content, HostMessage, ReportPart, ToolCallPart, ToolResultPart, content_parts
 from optchat.core.pairing import check_pairs
 from optchat.core.policy import Readiness
-from optchat.core.ports import HostAdapter, Tokenizer, WireAdapter
+from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import OUTCOMES, Outcome
@@ -40,42 +40,19 @@ from optchat.engine import answering, dispatch, ingest, pins, turns
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
 from optchat.engine.neutral import NeutralAdapter
-from optchat.engine.rendering import Rendered, assemble
+from optchat.engine.rendering import assemble
 from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
+from optchat.memory.messages import Taken, can_rebuild, take
 from optchat.memory.reader import Reader
-from optchat.store import scopes, turns as stored
+from optchat.store import renderings, scopes
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DispatchState
 from optchat.store.rows import Connection
-from optchat.store.turns import DispatchState, TurnRow
+from optchat.store.turns import TurnRow
 
 M = TypeVar("M")
 _POLL_SECONDS = 0.005  # while summaries are waited for: short against a model call, long against a read
-
-
-def can_rebuild(adapter: HostAdapter[M]) -> TypeGuard[WireAdapter[M]]:
-    """Whether an adapter makes natives of sealed messages."""
-    return callable(getattr(adapter, "rebuild", None))
-
-
-@frozen
-class Taken(Generic[M]):
-    """A message as it was handed over: neutral, and the native that it came as, if it did."""
-
-    neutral: tuple[HostMessage, ...]
-    natives: tuple[M, ...] = ()
-
-
-def take(adapter: HostAdapter[M], message: M | HostMessage, key: str | None = None) -> Taken[M]:
-    """A message in both forms; ``key`` is the event key of its first part."""
-    if isinstance(message, HostMessage):
-        neutral: tuple[HostMessage, ...] = (message,)
-        natives = cast("tuple[M, ...]", neutral) if isinstance(adapter, NeutralAdapter) else ()
-    else:
-        neutral, natives = tuple(adapter.decode(message)), (message,)
-    if key is not None and neutral:
-        neutral = (evolve(neutral[0], key=key), *neutral[1:])
-    return Taken(neutral, natives)
 
 
 @frozen
@@ -112,7 +89,7 @@ class Turn(Reader, Generic[M]):
         self.id: str = row.turn_id
         self.tools: Tools = Tools()
         with scope.store.read() as db:
-            descriptor = stored.load_descriptor(db, row.turn_pk)
+            descriptor = renderings.load_descriptor(db, row.turn_pk)
             moment = None if descriptor is None else scopes.find_moment(db, scope.pk, descriptor.clock)
             if moment is None:
                 moment = scopes.current_moment(db, scope.pk)
@@ -138,7 +115,7 @@ class Turn(Reader, Generic[M]):
     def pending(self) -> tuple[ToolCallPart, ...]:
         """The calls that no result answers yet, also those made before a resume."""
         with self._scope.store.read() as db:
-            pins.check_turn(db, dispatch.open_row(db, self._pk))
+            pins.check_present(db, dispatch.open_row(db, self._pk))
             return dispatch.pending(db, self._pk)
 
     @property
@@ -149,12 +126,12 @@ class Turn(Reader, Generic[M]):
         A memory tool's answer is rendered again, or says that it no longer can be.
         """
         with self._scope.store.read() as db:
-            pins.check_turn(db, dispatch.open_row(db, self._pk))
+            pins.check_present(db, dispatch.open_row(db, self._pk))
             recall = answering.recaller(self._scope, self._tokenizer)
             return tuple(message for _, message in dispatch.sealed_messages(db, self._pk, recall))
 
     def _eyes(self, db: Connection) -> Reading:
-        pins.check_turn(db, dispatch.open_row(db, self._pk))
+        pins.check_present(db, dispatch.open_row(db, self._pk))
         eyes = answering.turn_reading(self._scope, db, self._pk)
         if eyes is None:
             raise TurnEnded(
@@ -167,18 +144,19 @@ class Turn(Reader, Generic[M]):
     def _reading(self) -> Generator[tuple[Connection, Reading]]:
         """One read under the turn's pin; where that could see what was removed, under the one that is taken then."""
         with ExitStack() as stack:
-            while True:
-                db = stack.enter_context(self._scope.store.read())
-                try:
-                    eyes = self._eyes(db)
-                    break
-                except SnapshotInvalid:
-                    stack.close()
-                    self.snapshot = pins.pin_again(self._scope, self._pk)
-            yield db, eyes
+            yield self._held_eyes(stack)
+
+    def _held_eyes(self, stack: ExitStack) -> tuple[Connection, Reading]:
+        while True:
+            db = stack.enter_context(self._scope.store.read())
+            try:
+                return db, self._eyes(db)
+            except SnapshotInvalid:
+                stack.close()
+                self.snapshot = pins.pin_again(self._scope, self._pk)
 
     def _shared_levels(self, eyes: Reading, db: Connection) -> bytes:
-        descriptor = stored.load_descriptor(db, self._pk)
+        descriptor = renderings.load_descriptor(db, self._pk)
         return super()._shared_levels(eyes, db) if descriptor is None else descriptor.shared_levels
 
     # ---- context -----------------------------------------------------------------------------------------------------
@@ -250,7 +228,7 @@ class Turn(Reader, Generic[M]):
             tokenizer,
             waited_seconds=self._house.clock.monotonic() - started,
             active_source=source,
-            repeated_bytes=_repeated(before, held.rendered),
+            repeated_bytes=dispatch.repeated_bytes(before, held),
         )
 
     def _dispatchable(self) -> DispatchState:
@@ -566,15 +544,3 @@ class Turn(Reader, Generic[M]):
             # next turn, ends it.
             if e is not None:
                 e.add_note(f"optchat could not end the turn: {ending}")
-
-
-def _repeated(before: dispatch.Held[M] | None, now: Rendered[M]) -> int:
-    """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
-    if before is None:
-        return 0
-    total = 0
-    for old, new, size in zip(before.rendered.blocks, now.blocks, now.sizes, strict=False):
-        if old.text != new.text:
-            break
-        total += size
-    return total

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.store.publications import PublicationRow, load_publications
-from optchat.store.rows import Connection, Row, all_rows, keys, one_row, one_value
+from optchat.store.rows import Connection, Row, all_rows, keys, one_row, one_value, with_flags
 
 _PIECES_A_STEP = 64  # of 64 KiB: what is hashed at once
 
@@ -94,7 +94,7 @@ def shared_from(db: Connection, generation_pk: int) -> int:
 def segments(db: Connection, scope_pk: int) -> list[SegmentRow]:
     """Every segment of a scope, bases first."""
     return [
-        SegmentRow(*row[:8], bool(row[8]))
+        SegmentRow(*with_flags(row, 8))
         for row in all_rows(
             db,
             "SELECT s.segment_pk, s.tree_pk, s.base_segment, s.base_length, s.kept_length, s.ended_length,"
@@ -146,7 +146,7 @@ def session_states(db: Connection, scope_pk: int) -> list[SessionState]:
         numbers.setdefault(row[0], [])
         if row[5] is not None:
             numbers[row[0]].append((row[5], bool(row[6])))
-    return [SessionState(*row[:4], bool(row[4]), tuple(numbers[pk])) for pk, row in found.items()]
+    return [SessionState(row[0], row[1], row[2], row[3], bool(row[4]), tuple(numbers[pk])) for pk, row in found.items()]
 
 
 @frozen
@@ -165,7 +165,7 @@ class TurnSpan:
 def turn_spans(db: Connection, segment_pk: int, *, after: tuple[int, int], limit: int) -> list[TurnSpan]:
     """The turns of a segment in order, from the one after a (start, turn)."""
     return [
-        TurnSpan(*row[:6], bool(row[6]))
+        TurnSpan(*with_flags(row, 6))
         for row in all_rows(
             db,
             "SELECT turn_pk, turn_id, generation_pk, start_seq, end_seq, removed, (SELECT g.segment_pk FROM generation"
@@ -322,7 +322,10 @@ def publications_of_turns(db: Connection, turn_pks: Iterable[int]) -> dict[int, 
         (live if is_live else others).setdefault(turn, []).append(key & KEY_MASK)
     return {
         row[0]: TurnPublications(
-            *row[:4],
+            row[0],
+            row[1],
+            row[2],
+            row[3],
             None if row[4] is None else row[4] & KEY_MASK,
             tuple(live.get(row[0], ())),
             tuple(others.get(row[0], ())),

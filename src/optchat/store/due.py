@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from optchat.core.jobs import KIND_NUMBER, KINDS, JobKind
-from optchat.store.rows import Connection, all_rows, keys, one_value
+from optchat.store.rows import Connection, all_rows, keys, one_value, with_flags
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ def unpublished_without_job(db: Connection, scope_pk: int, limit: int = 50) -> l
     left out.
     """
     return [
-        Unpublished(*row[:3], bool(row[3]))
+        Unpublished(*with_flags(row, 3))
         for row in all_rows(
             db,
             "SELECT turn_pk, turn.segment_pk, start_seq, EXISTS (SELECT 1 FROM publication AS p JOIN turn AS later"

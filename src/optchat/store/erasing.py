@@ -20,7 +20,8 @@ from attrs import frozen
 from optchat.core.jobs import KIND_NUMBER
 from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS
-from optchat.store.rows import Connection, all_rows, keys, one_value, run
+from optchat.store import removals
+from optchat.store.rows import Connection, all_rows, keys, one_row, one_value, run
 from optchat.store.search import delete_entry
 
 _NODE_JOBS: Final = tuple(KIND_NUMBER[kind] for kind in ("leaf", "merge", "chunk", "remake"))
@@ -208,6 +209,21 @@ def _disown_blob(db: Connection, blob_pk: int) -> bool:
     )
 
 
+def disown_orphans(db: Connection, scope_pk: int, low: int, high: int, limit: int) -> tuple[tuple[int, ...], int]:
+    """
+    Give blobs of a scope up that no record needs, whose key lies in ``[low, high)``; which, and where it got to.
+
+    They were staged for what was never sealed. What is only not sealed yet is staged anew by its seal.
+    """
+    rows = all_rows(
+        db,
+        "SELECT blob_pk, scope_pk FROM blob WHERE blob_pk >= :low AND blob_pk < :high ORDER BY blob_pk LIMIT :limit",
+        {"low": low, "high": high, "limit": limit},
+    )
+    gone = tuple(blob for blob, scope in rows if scope == scope_pk and _disown_blob(db, blob))
+    return gone, high if len(rows) < limit else rows[-1][0] + 1
+
+
 def erase_blob_pieces(db: Connection, blob_pk: int, limit: int) -> bool:
     """Erase some pieces of a blob that nobody owns, the last of them with its row; whether more are left."""
     disowned = one_value(
@@ -338,22 +354,24 @@ def removed_turns(db: Connection, low: int, high: int, limit: int) -> list[int]:
 
 
 def erase_turn(db: Connection, turn_pk: int) -> None:
-    """Leave nothing of a removed turn but its place, its outcome and its records' range."""
+    """Leave nothing of a removed turn but its place, its outcome, its records' range and a keyed hash of its id."""
+    named = {"turn": turn_pk}
+    row = one_row(db, "SELECT scope_pk, turn_id FROM turn WHERE turn_pk = :turn AND removed = 1", named)
+    if row is None:
+        return
     for table in ("staged", "retrieval", "foreign_context", "rendering", "repin", "turn_descriptor"):
-        run(db, f"DELETE FROM {table} WHERE turn_pk = :turn", {"turn": turn_pk})
+        run(db, f"DELETE FROM {table} WHERE turn_pk = :turn", named)
     run(
         db,
         "DELETE FROM job WHERE kind = :kind AND subject = :turn",
-        {"kind": KIND_NUMBER["publication"], "turn": turn_pk},
+        named | {"kind": KIND_NUMBER["publication"]},
     )
     run(
         db,
-        "UPDATE turn SET turn_id = char(127) || turn_pk || iif(EXISTS (SELECT 1 FROM turn AS other"
-        " WHERE other.generation_pk = turn.generation_pk AND other.turn_id = char(127) || turn.turn_pk),"
-        " hex(randomblob(16)), ''), detail = NULL, worktree = NULL, commit_id = NULL,"
-        " started_at = 0, ended_at = CASE WHEN ended_at IS NULL THEN NULL ELSE 0 END, utc_offset = 0, removed = 2"
-        " WHERE turn_pk = :turn AND removed = 1",
-        {"turn": turn_pk},
+        "UPDATE turn SET turn_id = :hashed, detail = NULL, worktree = NULL, commit_id = NULL, started_at = 0,"
+        " ended_at = CASE WHEN ended_at IS NULL THEN NULL ELSE 0 END, utc_offset = 0, removed = 2"
+        " WHERE turn_pk = :turn",
+        named | {"hashed": removals.hashed_turn_id(db, row[0], row[1])},
     )
 
 

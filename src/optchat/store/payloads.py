@@ -143,6 +143,15 @@ def write_pieces(db: Connection, blob_pk: int, data: bytes, first: int, count: i
         )
 
 
+def count_pieces(db: Connection, blob_pk: int) -> int:
+    return int(one_value(db, "SELECT count(*) FROM blob_piece WHERE blob_pk = :blob", {"blob": blob_pk}))
+
+
+def next_blob_pk(db: Connection) -> int:
+    """Above the key of every blob that there is."""
+    return int(one_value(db, "SELECT coalesce(max(blob_pk), 0) + 1 FROM blob"))
+
+
 def complete_blob(db: Connection, blob_pk: int) -> None:
     run(db, "UPDATE blob SET complete = 1 WHERE blob_pk = :blob", {"blob": blob_pk})
 

@@ -46,9 +46,12 @@ class RemovalRow:
     taken: Taken
     turns: tuple[tuple[int, int], ...]  # the keys [low, high) of the turns that it took
     scrubbed: bool
+    hindered: str | None  # what scrubbing waits for
 
 
-_REMOVAL: Final = "SELECT removal_pk, kind, epoch, session_pk, removed, kept, seen, stage = 'scrubbed' FROM removal "
+_REMOVAL: Final = (
+    "SELECT removal_pk, kind, epoch, session_pk, removed, kept, seen, stage = 'scrubbed', hindered FROM removal "
+)
 
 
 def _removal(row: Row) -> RemovalRow:
@@ -60,7 +63,8 @@ def _removal(row: Row) -> RemovalRow:
         tuple((segment, start) for segment, start in seen["records"]),
     )
     turns = tuple((low, high) for low, high in seen["turns"])
-    return RemovalRow(*row[:4], json.loads(row[4]), json.loads(row[5]), taken, turns, bool(row[7]))
+    fields: Row = (*row[:4], json.loads(row[4]), json.loads(row[5]), taken, turns, bool(row[7]), row[8])
+    return RemovalRow(*fields)
 
 
 def insert_removal(
@@ -120,6 +124,17 @@ def removals_of_session(db: Connection, scope_pk: int, session_pk: int | None) -
     return [row for row in removals_since(db, scope_pk, -1) if row.session_pk == session_pk]
 
 
+def records_removed(db: Connection, scope_pk: int) -> int:
+    """How many records of a scope were removed, in whatever way."""
+    return int(
+        one_value(
+            db,
+            "SELECT coalesce(sum(json_extract(removed, '$.records')), 0) FROM removal WHERE scope_pk = :scope",
+            {"scope": scope_pk},
+        )
+    )
+
+
 def next_epoch(db: Connection, scope_pk: int) -> int:
     """Count one more removal: every pin and every call under way is held against it."""
     return int(
@@ -141,6 +156,11 @@ def _session_hash(secret: bytes, host: str, key: str) -> bytes:
 
 def _event_hash(secret: bytes, segment_pk: int, event: bytes) -> bytes:
     return hmac.new(secret, b"event\0" + segment_pk.to_bytes(8, "big") + event, hashlib.sha256).digest()
+
+
+def hashed_turn_id(db: Connection, scope_pk: int, turn_id: str) -> str:
+    """What stands in the place of a removed turn's id once it is scrubbed: whoever has the id still finds the turn."""
+    return hmac.new(_secret(db, scope_pk), b"turn\0" + json.dumps(turn_id).encode(), hashlib.sha256).hexdigest()
 
 
 def remember_session(db: Connection, scope_pk: int, host: str, key: str, at: int) -> None:
@@ -416,10 +436,6 @@ def hide_scope(db: Connection, scope_pk: int) -> None:
     )
 
 
-def is_removed(db: Connection, scope_pk: int) -> bool:
-    return one_value(db, "SELECT state FROM scope WHERE scope_pk = :scope", {"scope": scope_pk}) != "live"
-
-
 def drop_jobs(db: Connection, kinds: Iterable[JobKind], low: int, high: int) -> int:
     """The jobs of some kinds whose subject lies in ``[low, high)``, whoever works them: their results are refused."""
     return sum(
@@ -469,50 +485,3 @@ def retrievals_of(db: Connection, turn_pk: int) -> list[tuple[int, tuple[str, ..
         (row[0], tuple(json.loads(row[1])))
         for row in all_rows(db, "SELECT retrieval_pk, refs FROM retrieval WHERE turn_pk = :turn", {"turn": turn_pk})
     ]
-
-
-# ---- pins taken again ------------------------------------------------------------------------------------------------
-
-
-@frozen
-class RepinRow:
-    """A pin that was taken again: the audit of it, and the turn's present one if it is the last."""
-
-    turn_pk: int
-    pin: int
-    epoch: int
-    at: int
-    shared_levels: bytes
-    shared_shrinking: bool
-    own_levels: bytes
-    own_shrinking: bool
-    moment_key: int
-
-
-def insert_repin(db: Connection, repin: RepinRow) -> None:
-    run(
-        db,
-        "INSERT INTO repin (turn_pk, pin, epoch, at, shared_levels, shared_shrinking, own_levels, own_shrinking,"
-        " moment_key) VALUES (:turn, :pin, :epoch, :at, :shared, :shared_shrinking, :own, :own_shrinking, :moment)",
-        {
-            "turn": repin.turn_pk,
-            "pin": repin.pin,
-            "epoch": repin.epoch,
-            "at": repin.at,
-            "shared": repin.shared_levels,
-            "shared_shrinking": int(repin.shared_shrinking),
-            "own": repin.own_levels,
-            "own_shrinking": int(repin.own_shrinking),
-            "moment": repin.moment_key,
-        },
-    )
-
-
-def repin_epoch(db: Connection, moment_key: int, pin: int) -> int | None:
-    """The epoch of a snapshot like "42.1": a moment's marks, pinned again."""
-    value = one_value(
-        db,
-        "SELECT max(epoch) FROM repin WHERE moment_key = :moment AND pin = :pin",
-        {"moment": moment_key, "pin": pin},
-    )
-    return None if value is None else int(value)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from optchat.core.jobs import KIND_NUMBER, WAITING, JobKind
+from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS
-from optchat.core.tree import Node
-from optchat.store.rows import Connection, one_row, run
+from optchat.core.tree import NODE_KIND_NUMBER, Node
+from optchat.store.rows import Connection, one_row, one_value, run
 
 
 def raise_counters(
@@ -101,26 +102,46 @@ def set_derived(db: Connection, node_key: int, node: Node) -> None:
     )
 
 
-def take_back(db: Connection, node_key: int) -> bool:
-    """A lost node's last revision is in the history: it is the present one again. Whether there was one."""
-    newest = one_row(
+def newest_revision(db: Connection, node_key: int) -> int | None:
+    """The last revision that a lost node is known to have had, by what it left; None: it left nothing."""
+    value = one_value(
         db,
-        "SELECT max(revision) FROM node_history WHERE node_key = :key AND state = 0",
-        {"key": node_key},
+        "SELECT max(revision) FROM (SELECT revision FROM node_history WHERE node_key = :key UNION ALL"
+        " SELECT revision FROM node_foreign WHERE node_key = :key UNION ALL"
+        " SELECT revision FROM document WHERE subject = :key AND kind = :summary)",
+        {"key": node_key, "summary": SUMMARY_KIND},
     )
-    if newest is None or newest[0] is None:
-        return False
-    bindings = {"key": node_key, "revision": newest[0]}
+    return None if value is None else int(value)
+
+
+def put_node(db: Connection, node_key: int, node: Node, recipe_pk: int, inputs: bytes) -> None:
+    """
+    A node in a position that has lost its own, under a revision that none before it had.
+
+    Pins that name a revision in the history still find that; all others find this one, since they found one there.
+    """
+    revision = newest_revision(db, node_key)
+    born = one_value(db, "SELECT max(born) FROM node_history WHERE node_key = :key AND state = 0", {"key": node_key})
     run(
         db,
         "INSERT INTO node (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born, failed,"
-        " interrupted, first_at, last_at) SELECT node_key, revision, kind, text, escaped_bytes, recipe_pk,"
-        " inputs_sha256, born, failed, interrupted, first_at, last_at FROM node_history"
-        " WHERE node_key = :key AND revision = :revision",
-        bindings,
+        " interrupted, first_at, last_at) VALUES (:key, :revision, :kind, :text, :escaped, :recipe, :inputs, :born,"
+        " :failed, :interrupted, :first, :last)",
+        {
+            "key": node_key,
+            "revision": 0 if revision is None else revision + 1,
+            "kind": NODE_KIND_NUMBER[node.kind],
+            "text": node.text,
+            "escaped": node.escaped_bytes,
+            "recipe": recipe_pk,
+            "inputs": inputs,
+            "born": 0 if born is None else born + 1,
+            "failed": node.failed,
+            "interrupted": node.interrupted,
+            "first": node.first_at,
+            "last": node.last_at,
+        },
     )
-    run(db, "DELETE FROM node_history WHERE node_key = :key AND revision = :revision", bindings)
-    return True
 
 
 def drop_job(db: Connection, kind: JobKind, subject: int) -> None:

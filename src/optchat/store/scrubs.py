@@ -31,6 +31,7 @@ Kind: TypeAlias = Literal[
     "nodes",
     "records",
     "events",
+    "orphans",
     "blobs",
     "retrievals",
     "renderings",
@@ -48,6 +49,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     "nodes",
     "records",
     "events",
+    "orphans",
     "blobs",
     "retrievals",
     "renderings",
@@ -100,7 +102,9 @@ def is_pending(db: Connection, scope_pk: int) -> bool:
 
 def is_scrubbed(db: Connection, removal_pk: int) -> bool:
     """Whether no byte of what a removal took is left in the file."""
-    return one_value(db, "SELECT stage FROM removal WHERE removal_pk = :removal", {"removal": removal_pk}) == "scrubbed"
+    return bool(
+        one_value(db, "SELECT stage = 'scrubbed' FROM removal WHERE removal_pk = :removal", {"removal": removal_pk})
+    )
 
 
 def enter_index(db: Connection, removal: RemovalRow) -> bool:
@@ -216,11 +220,26 @@ def _named(erasure: Erasure) -> dict[str, int | str]:
 
 # ---- the full-text index ---------------------------------------------------------------------------------------------
 #
-# A deleted entry leaves its words in the segment that held them, beside a note in a newer one that they are deleted,
-# until both are merged. So the words are gone when every segment that was there when the last entry was deleted has
-# been merged into a new one. FTS5's "optimize" is that in one step, which takes 20 s over a million texts; "merge" is
-# the same in pieces. Its secure-delete is no way out: it takes 30 times as long, all of it in the commit, which no loop
-# can measure, and leaves beginnings of words in the index of pages, which an "optimize" of a single segment keeps.
+# A deleted entry leaves its words in the segment that held them, and again in a newer one, as a note that they are
+# deleted. A merge of both drops the entry, and keeps the note wherever an older segment might hold the word too: only
+# what is merged into the oldest segment of all loses both. So the words are gone when all segments that were there when
+# the last entry was deleted have been merged into one on the last level. FTS5's "optimize" is nearly that in one step,
+# which takes 20 s over a million texts; "merge" with a negative number begins the same, and with a positive one goes on
+# with it, some pages at a time.
+#
+# Neither does it where there is one segment only, or where all are on one level and empty ones lie above (tried: the
+# notes stay for good). There an entry that means nothing is added, merged and deleted, until there are two levels: its
+# text makes a segment of several pages, which its deletion, of one page, does not pull down to its own level.
+#
+# FTS5's secure-delete is no way out: it takes 30 times as long, all of it in the commit, which no loop can measure, and
+# leaves beginnings of words in its index of pages.
+
+_TO_BEGIN: Final = -1  # in the place of a segment's number: the merge of all has not begun
+_FILLER: Final = {
+    "key": 0,  # no document has this number
+    "words": " ".join(f"filler{number}" for number in range(200) for _ in range(60)),
+    "place": "k0",
+}
 
 
 @frozen
@@ -233,37 +252,17 @@ class Segment:
 
 @frozen
 class _Level:
-    merging: int  # so many of its first segments are being merged
+    merging: int  # so many of its first segments are being merged into one on the next level
     segments: tuple[Segment, ...]
 
 
-def mark_segments(db: Connection, removal_pk: int) -> None:
-    """From now on a removal waits for the segments that are there now to be merged."""
-    for segment in _segments(_levels(db)):
-        _add(db, removal_pk, _SEGMENT, segment.number, segment.last_page)
-
-
-def merge_some(db: Connection, removals: Iterable[RemovalRow], pages: int) -> bool:
-    """
-    Write some pages of a merge of the segments that removals wait for.
-
-    Returns:
-        Whether some of them are left. A removal that waits for none has nothing to do here any more.
-    """
-    waiting = [removal.removal_pk for removal in removals]
-    levels = _levels(db)
-    left = _forget_merged(db, waiting, _segments(levels))
-    if not left:
-        return False
-    begun = any(not left.isdisjoint(level.segments[: level.merging]) for level in levels)
-    # A negative number begins to merge all segments, and a positive one goes on: begun anew each time, it would take in
-    # what is sealed meanwhile, and never come to an end.
-    run(db, "INSERT INTO words (words, rank) VALUES ('merge', :pages)", {"pages": pages if begun else -pages})
-    return bool(_forget_merged(db, waiting, _segments(_levels(db))))
+def await_merge(db: Connection, removal_pk: int) -> None:
+    """From now on a removal waits for a merge of all segments that begins from here on."""
+    _add(db, removal_pk, _SEGMENT, _TO_BEGIN, 0)
 
 
 def awaits_merge(db: Connection, removal: RemovalRow) -> bool:
-    """Whether segments that a removal waits for are there still."""
+    """Whether a removal waits for its merge still."""
     return bool(
         one_value(
             db,
@@ -273,9 +272,29 @@ def awaits_merge(db: Connection, removal: RemovalRow) -> bool:
     )
 
 
-def _forget_merged(db: Connection, removal_pks: list[int], present: tuple[Segment, ...]) -> set[Segment]:
-    """Stop waiting for segments that are gone; the others. A single one holds no note of a deleted word."""
-    left: set[Segment] = set()
+def merge_some(db: Connection, removals: Iterable[RemovalRow], pages: int) -> bool:
+    """
+    Write some pages of the merge that removals wait for; whether some of them wait still.
+
+    A merge that has begun goes on, whatever is sealed meanwhile: begun anew each time, it would take that in, and never
+    come to an end.
+    """
+    waiting = [removal.removal_pk for removal in removals]
+    levels = _levels(db)
+    under_way, to_begin = _awaited(db, waiting, levels)
+    if under_way:
+        _merge(db, pages)
+    elif to_begin:
+        _begin(db, to_begin, levels, pages)
+    under_way, to_begin = _awaited(db, waiting, _levels(db))
+    return bool(under_way or to_begin)
+
+
+def _awaited(db: Connection, removal_pks: list[int], levels: list[_Level]) -> tuple[set[Segment], list[int]]:
+    """The segments that are waited for, those that are merged by now left out, and the removals without any yet."""
+    present = set(_segments(levels))
+    under_way: set[Segment] = set()
+    to_begin: list[int] = []
     for removal in removal_pks:
         for number, last_page in all_rows(
             db,
@@ -283,15 +302,63 @@ def _forget_merged(db: Connection, removal_pks: list[int], present: tuple[Segmen
             {"removal": removal, "kind": _SEGMENT},
         ):
             segment = Segment(number, last_page)
-            if segment in present and len(present) > 1:
-                left.add(segment)
+            if number == _TO_BEGIN:
+                to_begin.append(removal)
+            elif segment in present:
+                under_way.add(segment)
             else:
-                run(
-                    db,
-                    "DELETE FROM erasure WHERE removal_pk = :removal AND kind = :kind AND low = :low",
-                    {"removal": removal, "kind": _SEGMENT, "low": number},
-                )
-    return left
+                _waits_no_more(db, removal, number)
+    return under_way, to_begin
+
+
+def _begin(db: Connection, removal_pks: list[int], levels: list[_Level], pages: int) -> None:
+    """Begin to merge all segments into the oldest; or do a step towards an order in which that can begin."""
+    before = _segments(levels)
+    used = [number for number, level in enumerate(levels) if level.segments]
+    is_filled = one_value(db, "SELECT rowid FROM words WHERE words MATCH 'filler0' AND rowid = :key", _FILLER) == 0
+    if len(before) == 1 and not is_filled:
+        run(db, "INSERT INTO words (rowid, text, place) VALUES (:key, :words, :place)", _FILLER)
+    elif len(used) == 1 and len(before) > 1 and used[0] < len(levels) - 2:
+        _merge(db, -pages)
+    elif is_filled:
+        run(db, "INSERT INTO words (words, rowid, text, place) VALUES ('delete', :key, :words, :place)", _FILLER)
+    else:
+        if before:
+            _merge(db, -pages)
+        merged = _merged(_levels(db), set(before))
+        for removal in removal_pks if merged is not None else ():
+            _waits_no_more(db, removal, _TO_BEGIN)
+            for segment in merged or ():
+                _add(db, removal, _SEGMENT, segment.number, segment.last_page)
+
+
+def _merged(levels: list[_Level], before: set[Segment]) -> tuple[Segment, ...] | None:
+    """
+    What of all segments is still being merged into the oldest: () if that is done already; None: no such merge is
+    under way.
+    """
+    if not before or not _segments(levels):
+        return ()
+    last = levels[-1].segments
+    left = before & set(_segments(levels))
+    if len(last) == 1 and not left:
+        return ()
+    if len(last) != 1 or len(levels) < 2 or last[0] in before:
+        return None
+    inputs = levels[-2].segments[: levels[-2].merging]
+    return inputs if inputs and set(inputs) == before else None
+
+
+def _merge(db: Connection, pages: int) -> None:
+    run(db, "INSERT INTO words (words, rank) VALUES ('merge', :pages)", {"pages": pages})
+
+
+def _waits_no_more(db: Connection, removal_pk: int, number: int) -> None:
+    run(
+        db,
+        "DELETE FROM erasure WHERE removal_pk = :removal AND kind = :kind AND low = :low",
+        {"removal": removal_pk, "kind": _SEGMENT, "low": number},
+    )
 
 
 def _segments(levels: Iterable[_Level]) -> tuple[Segment, ...]:

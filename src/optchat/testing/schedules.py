@@ -34,8 +34,8 @@ class Step:
     - ``fork``: another session begins over the ended turns of this one. The first fork of ``session-0`` has the key
       ``session-0+1``, the second ``session-0+2``.
     - ``rewind``: the session goes back to before the last turn of its history, an open one included.
-
-    ``delete`` is of a part of the library that is not built.
+    - ``delete``: the session is deleted, with the turn that is open; its forks keep what they rest on. The next step of
+      its key begins another session.
     """
 
     action: Literal["begin", "add", "suspend", "resume", "end", "settle", "fork", "rewind", "delete", "reopen"]
@@ -53,11 +53,11 @@ def play(memory: Memory, schedule: Sequence[Step]) -> Iterator[tuple[Step, Turn[
         memory: any scope's handle; steps of other scopes go to those of the same file.
 
     Yields:
-        The step and the turn that it concerned; None for ``settle``, ``reopen``, ``fork`` and ``rewind``. A suspended
-        turn can be read; after ``reopen`` and ``resume`` a session's turn is another object with the same id.
+        The step and the turn that it concerned; None for ``settle``, ``reopen``, ``fork``, ``rewind`` and ``delete``. A
+        suspended turn can be read; after ``reopen`` and ``resume`` a session's turn is another object with the same id.
 
     Raises:
-        BadArgument: a step that is not valid where it stands, or of a part that is not built.
+        BadArgument: a step that is not valid where it stands.
     """
     return _Player(memory).play(schedule)
 
@@ -97,6 +97,11 @@ class _Player:
         if step.action == "rewind":
             self._rewind(step)
             return None
+        if step.action == "delete":
+            self._session(step).delete()
+            self.turns.pop(name, None)
+            self.suspended.discard(name)
+            return None
         if step.action == "begin":
             self.turns[name] = self._session(step).turn(_message(step))
             self.suspended.discard(name)
@@ -114,14 +119,12 @@ class _Player:
         elif step.action == "resume":
             turn = self.turns[name] = self._session(step).resume(turn.id)
             self.suspended.discard(name)
-        elif step.action == "end":
+        else:
             if step.outcome is None:
                 raise BadArgument("step 'end' needs an outcome; give one")
             turn.end(step.outcome)
             del self.turns[name]
             self.suspended.discard(name)
-        else:
-            raise BadArgument(f"step {step.action!r} is not built; leave it out of the schedule")
         return turn
 
     def _rewind(self, step: Step) -> None:
@@ -141,7 +144,7 @@ class _Player:
         return self.now if scope == self.now.scope else self.now.scoped(scope)
 
     def _session(self, step: Step) -> Session[HostMessage]:
-        return self._scope(step.scope).session(step.session)
+        return self._scope(step.scope).session(step.session, recreate=True)
 
     def _reopen(self) -> None:
         for turn in self.turns.values():

@@ -187,15 +187,14 @@ def schedules(
 
     Turns begin, also over an open one, say and call things, are steered, suspended and resumed, and end in every way;
     results come late, into a later turn; summaries are settled now and then, so that publications wait for them; the
-    file is reopened. Sessions are forked, and rewound turn by turn, as deep as it comes. Every scope has the same
-    session keys, so that names tell nothing of where a thing belongs.
+    file is reopened. Sessions are forked, and rewound turn by turn, as deep as it comes, and deleted and begun anew.
+    Every scope has the same session keys, so that names tell nothing of where a thing belongs.
 
     Args:
         sessions: sessions of each scope.
         scopes: scopes of one file, named ``test``, ``test-1``, ...
         max_steps: the most steps.
-        lifecycle: also forks, at most as many as there are sessions at first, and rewinds. Deletions, once the library
-            has them. It has not: nothing of them is drawn.
+        lifecycle: also forks, at most as many as there are sessions at first, and rewinds, and deletions.
     """
     if sessions < 1 or scopes < 1 or max_steps < 0:
         raise BadArgument("a schedule has at least one session and one scope; give numbers of 1 or more")
@@ -217,7 +216,7 @@ def _schedules(draw: st.DrawFn, sessions: int, scopes: int, max_steps: int, life
         if lifecycle and len(people) < 2 * sessions * scopes:
             actions += ("fork",) * 2
         if lifecycle and one.history:
-            actions += ("rewind",) * 2
+            actions += ("rewind",) * 2 + ("delete",)
         action = draw(st.sampled_from(actions))
         if action == "fork":
             people.append(one.forked())
@@ -226,6 +225,10 @@ def _schedules(draw: st.DrawFn, sessions: int, scopes: int, max_steps: int, life
             one.history.pop()
             one.state = "idle"
             steps.append(Step("rewind", one.scope, one.key))
+        elif action == "delete":
+            one.history.clear()
+            one.state = "idle"
+            steps.append(Step("delete", one.scope, one.key))
         elif action == "begin":
             one.history.append([])
             one.state = "open"

@@ -8,8 +8,8 @@ Every step derives anew, inside of its own write transaction, what it writes: a 
 alone. Idempotent: what is right already stays as it is. What was made of something that was put right is looked at by
 the next round of checks, so that each repair does one thing.
 
-A node that is lost comes back from its history, by joining what is under it, or as a labelled stand-in with a job to
-write it anew: a view that shows it has its line again at once, and no model is asked here.
+A node that is lost comes back by joining what is under it, or as a labelled stand-in with a job to write it anew: a
+view that shows it has its line again at once, and no model is asked here.
 """
 
 from __future__ import annotations
@@ -163,14 +163,10 @@ def _restore(scope: Scope, db: Connection, key: int) -> None:
     """Bring a lost node back; by a job alone where it waits for what is under it, and nothing was made of it yet."""
     if due.present(db, [key]):
         return
-    if restoring.take_back(db, key):
-        _touch(scope, db, key)
-        return
     origin = origin_of(scope, db, key)
     whole = origin.tree is None or len(origin.tree.sizes(db, origin.inputs)) == len(origin.inputs)
-    used = origin.kind == "publication" or due.present(
-        db, [above for above in dependents(scope, db, key) if owner_of(above)]
-    )
+    above = [each for each in dependents(scope, db, key) if owner_of(each)]
+    used = origin.kind == "publication" or restoring.newest_revision(db, key) is not None or due.present(db, above)
     made = _again(scope, db, key, origin) if whole or used else None
     if made is None:
         _make_due(scope, db, key, origin)
@@ -178,8 +174,7 @@ def _restore(scope: Scope, db: Connection, key: int) -> None:
     node, recipe, inputs = made
     for kind in ("leaf", "merge", "chunk"):
         restoring.drop_job(db, kind, key)
-    # Born when the scope was: it was there before, and pins from before may name it.
-    forest.insert_node(db, key, node, forest.intern_recipe(db, scope.pk, recipe), inputs, 0)
+    restoring.put_node(db, key, node, forest.intern_recipe(db, scope.pk, recipe), inputs)
     _touch(scope, db, key)
     if recipe.kind == "stand_in":
         _to_be_written(scope, db, key)

@@ -424,6 +424,7 @@ CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <>
 --   history       node_key: revisions of state 1 in node_history
 --   documents     document_key: index entries of state 1. Those of what is erased by another kind follow by themselves.
 --   records       record_key: records of state 1, with index entries, pages' trees, events and the blobs that nobody else needs
+--   orphans       blob_pk: blobs of the scope that no record needs: staged for what was never sealed
 --   retrievals    retrieval_pk: of removed turns the row; of others' the hash and size of an answer that showed what is removed
 --   renderings    turn_pk: hashes of memory that showed what is removed, in the scope; of turns that began before the removal
 --   publications  publication_key: when publications of state 1 were made; their outcomes stay, which turns are counted by
