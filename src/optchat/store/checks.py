@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 import apsw
 from attrs import frozen
 
 from optchat.core.refs import KEY_BITS, KEY_MASK
+from optchat.store.migrate import FORMAT
 from optchat.store.publications import PublicationRow, load_publications
 from optchat.store.rows import Connection, Row, all_rows, keys, one_row, one_value, with_flags
 
@@ -41,6 +43,38 @@ def sqlite_faults(db: Connection) -> tuple[list[str], list[str]]:
         found.append(str(error))
     index = [message for message in found if "fts5" in message.lower() or "words" in message]
     return [message for message in found if message not in index], index
+
+
+def schema_faults(db: Connection) -> list[str]:
+    """Where the file's tables, columns and indexes are not those of its version."""
+    found = _schema(db)
+    return sorted(
+        f"{kind} {name} is {'not as it should be' if (kind, name) in found else 'missing'}"
+        for (kind, name), what in _expected_schema().items()
+        if found.get((kind, name)) != what
+    )
+
+
+def _schema(db: Connection) -> dict[tuple[str, str], object]:
+    """Tables with their columns, and indexes with their conditions. A table's SQL is not compared: ALTER edits it."""
+    found: dict[tuple[str, str], object] = {}
+    for kind, name, sql in all_rows(db, "SELECT type, name, sql FROM sqlite_schema"):
+        if kind == "table":
+            columns = all_rows(db, "SELECT name, type, pk FROM pragma_table_xinfo(:name) ORDER BY name", {"name": name})
+            found[kind, name] = columns
+        else:
+            found[kind, name] = None if sql is None else " ".join(sql.split())
+    return found
+
+
+@lru_cache(maxsize=1)
+def _expected_schema() -> dict[tuple[str, str], object]:
+    db = apsw.Connection(":memory:")
+    try:
+        db.execute(FORMAT.schema_sql)
+        return _schema(db)
+    finally:
+        db.close()
 
 
 def dangling(db: Connection) -> list[str]:

@@ -43,6 +43,8 @@ def check_file(check: Check) -> None:
         for message in index:
             check.fault("INDEX", None, message)
     with check.reading() as db:
+        for message in checks.schema_faults(db):
+            check.fault("SCHEMA", None, message)
         for message in checks.dangling(db):
             check.fault("DANGLING", None, message)
     check.count("database")

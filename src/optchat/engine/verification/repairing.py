@@ -352,7 +352,7 @@ def _counts(check: Check, subjects: Sequence[int]) -> None:
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             waiting = set(subjects[start : start + _STEP])
             while waiting:
-                key = min(waiting, key=lambda each: rank(scope, db, each))
+                _rank, key = min((rank(scope, db, each), each) for each in waiting)
                 waiting.discard(key)
                 if _recount(scope, db, key):
                     above = dependents(scope, db, key)
