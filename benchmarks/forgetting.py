@@ -27,6 +27,7 @@ from optchat.testing import DeterministicSummarizer
 
 TURNS = 100  # of a session
 SCOPE = "forgetting"
+POLICY = optchat.Policy(workers=256)  # this summarizer takes no time: fewer commits make the scope sooner
 WINDOW = optchat.Budget(window=32_000, output=1_000)
 
 
@@ -60,41 +61,53 @@ def figures(folder: Path | None, publications: int = 100_000, deleted: int = 100
     summarizer = DeterministicSummarizer()
     with (
         tempfile.TemporaryDirectory(dir=folder) as directory,
-        optchat.open(Path(directory) / "memory.db", scope=SCOPE, summarizer=summarizer, compact="manual") as memory,
+        optchat.open(
+            Path(directory) / "memory.db", scope=SCOPE, summarizer=summarizer, policy=POLICY, compact="manual"
+        ) as memory,
     ):
         sessions = grow(memory, publications)
-        assert memory.status().publications == len(sessions) * TURNS
-        asked = len(summarizer.requests)
-        before = len(memory.view().text.encode())
-        chosen = sessions[:: max(1, len(sessions) // deleted)][:deleted]
-        times: list[float] = []
-        nodes = 0
-        for place, session in enumerate(chosen):
-            began = perf_counter()
-            receipt = session.delete(only=[f"t{(place * 37) % TURNS}"])
-            times.append(perf_counter() - began)
-            nodes += receipt.removed["nodes"]
-        left = memory.status()
-        during = len(summarizer.requests) - asked
+        return measured(memory, sessions, summarizer, deleted)
+
+
+def measured(
+    memory: optchat.Memory,
+    sessions: list[optchat.Session[optchat.HostMessage]],
+    summarizer: DeterministicSummarizer,
+    deleted: int,
+) -> list[Figure]:
+    """Delete a turn of each of so many sessions of a scope where everything is summarised."""
+    assert memory.status().publications == len(sessions) * TURNS
+    asked = len(summarizer.requests)
+    before = len(memory.view().text.encode())
+    chosen = sessions[:: max(1, len(sessions) // deleted)][:deleted]
+    times: list[float] = []
+    nodes = 0
+    for place, session in enumerate(chosen):
         began = perf_counter()
-        for session in sessions:
-            session.preview(WINDOW, request="what is known?")
-        contexts = (perf_counter() - began) / len(sessions)
-        after = len(memory.view().text.encode())
-        memory.settle()
-        again = len(summarizer.requests) - asked - during
-        what = f"{len(chosen)} of {left.publications + len(chosen):,} turns deleted"
-        most = int(len(chosen) * log2(left.publications + len(chosen)))
-        return [
-            at_most(f"{what}: the transaction, p50", p50(times) * 1000, 50, " ms"),
-            at_most(f"{what}: the transaction, slowest", max(times) * 1000, 1000, " ms"),
-            Figure(f"{what}: nodes with another text, tombstones and joins included", f"{nodes:,}"),
-            at_most(f"{what}: to be summarised again", left.pending, most, ""),
-            at_most(f"{what}: calls of a summarizer then", again, most, ""),
-            at_most(f"{what}: calls within the transactions", during, 0, ""),
-            at_most(f"{what}: the shared view grows by", after - before, 0, " B"),
-            Figure(f"{len(sessions):,} contexts at 32k right after it, mean", f"{contexts * 1000:.1f} ms"),
-        ]
+        receipt = session.delete(only=[f"t{(place * 37) % TURNS}"])
+        times.append(perf_counter() - began)
+        nodes += receipt.removed["nodes"]
+    left = memory.status()
+    during = len(summarizer.requests) - asked
+    after = len(memory.view().text.encode())
+    began = perf_counter()
+    for session in sessions:
+        session.preview(WINDOW, request="what is known?")
+    contexts = (perf_counter() - began) / len(sessions)
+    memory.settle()
+    again = len(summarizer.requests) - asked - during
+    what = f"{len(chosen)} of {left.publications + len(chosen):,} turns deleted"
+    most = int(len(chosen) * log2(left.publications + len(chosen)))
+    return [
+        at_most(f"{what}: the transaction, p50", p50(times) * 1000, 50, " ms"),
+        at_most(f"{what}: the transaction, slowest", max(times) * 1000, 1000, " ms"),
+        Figure(f"{what}: nodes with another text, tombstones and joins included", f"{nodes:,}"),
+        at_most(f"{what}: to be summarised again", left.pending, most, ""),
+        at_most(f"{what}: calls of a summarizer then", again, most, ""),
+        at_most(f"{what}: calls within the transactions", during, 0, ""),
+        at_most(f"{what}: the shared view grows by", after - before, 0, " B"),
+        Figure(f"{len(sessions):,} contexts at 32k right after it, mean", f"{contexts * 1000:.1f} ms"),
+    ]
 
 
 def main() -> None:

@@ -58,3 +58,29 @@ def test_pitfall_25_an_older_library_refuses_what_a_newer_one_wrote_and_harms_no
     assert len(turn.messages) == 3
     report = memory.verify()
     assert report.ok, report.faults
+
+
+SCRATCH = (
+    "apsw = __import__('apsw'); db = apsw.Connection(str(memory.path));"
+    " db.execute(\"UPDATE words_data SET block = x'0102' WHERE id > 1000\"); db.close()"
+)
+
+
+def test_pitfall_26_an_index_that_is_destroyed_under_load_is_made_anew_from_the_sources(
+    memory: optchat.Memory, peer: Peer, path: Path
+) -> None:
+    """By another process, while this one goes on writing; what is written meanwhile is in it too."""
+    for number in range(5):
+        with memory.session("a").turn(f"message {number} about the broker") as turn:
+            turn.assistant("noted")
+    memory.settle()
+    peer(SCRATCH)
+    damaged = memory.verify()
+    assert "INDEX" in {fault.code for fault in damaged.faults}
+    repaired = memory.verify(repair=True)
+    assert repaired.faults == ()
+    assert repaired.repaired > 0
+    with memory.session("b").turn("one more message about the broker") as turn:
+        turn.assistant("noted")
+    assert len(memory.search("broker", kind="user").hits) == 6
+    assert path.exists()

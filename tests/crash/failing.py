@@ -182,6 +182,7 @@ class Failures:
 
     def _taken_up(self, image: Image) -> None:
         with placed(image) as path:
-            with ExitStack() as stack:
-                self.case.arrange(path, stack)()
+            if self.case.anew:
+                with ExitStack() as stack:
+                    self.case.arrange(path, stack)()
             goes_on(path, look(path), damaged=self.case.damaged)

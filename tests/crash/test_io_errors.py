@@ -17,7 +17,7 @@ from tests.crash.use_cases import CASES
 pytestmark = pytest.mark.usefixtures("in_ram", "small_logs")
 
 EVERYDAY = ["end", "open fresh"]
-MOST = {"I/O error": 30, "disk full": 30, "unreadable": 8} if EVERY else dict.fromkeys(FAILINGS, 2)
+MOST = {"I/O error": 20, "disk full": 20, "unreadable": 6} if EVERY else dict.fromkeys(FAILINGS, 2)
 AFRESH = 8  # of so many failures one is taken up afresh as well
 
 

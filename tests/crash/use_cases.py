@@ -44,6 +44,7 @@ class UseCase:
         base: makes the file in an empty folder, and closes it.
         arrange: opens what the case needs, on a stack that closes it, and returns what is to be cut.
         again: the same action may be done once more after it failed.
+        anew: it can be arranged once more where it was arranged already; not where that took away what it needs.
         steady: after a failure it leaves a state that it would have gone through without one. (A worker notes its
             failures, and does other jobs first.)
         damaged: the base is not as it should be, until the case has repaired it.
@@ -53,6 +54,7 @@ class UseCase:
     base: Callable[[Path], None]
     arrange: Callable[[Path, ExitStack], Action]
     again: bool = True
+    anew: bool = True
     steady: bool = True
     damaged: bool = False
     gone: bytes = b""
@@ -494,20 +496,20 @@ CASES: dict[str, UseCase] = {
     "repair a node": on(settled, repair_a_node),
     "fork": on(settled, fork),
     "rewind": on(settled, rewind),
-    "go on after a rewind": on(settled, go_on_after_a_rewind),
+    "go on after a rewind": on(settled, go_on_after_a_rewind, anew=False),
     "archive": on(settled, archive),
     "begin anew": on(settled, begin_anew),
     "revoke": on(settled, revoke),
     "share again": on(settled, share_again),
     "reconcile": on(settled, reconcile),
     "resync": on(settled, resync),
-    "delete": on(waiting, delete),
-    "delete turns": on(waiting, delete_turns),
-    "delete the scope": on(waiting, delete_the_scope, again=False),
-    "pin anew": on(settled, pin_anew),
-    "scrub": on(settled, scrub, steady=False, gone=b"xylocanary"),
-    "scrub turns": on(settled, scrub_turns, steady=False, gone=b"xylocanary"),
-    "scrub what was revoked": on(settled, scrub_what_was_revoked, steady=False),
+    "delete": on(waiting, delete, anew=False),
+    "delete turns": on(waiting, delete_turns, anew=False),
+    "delete the scope": on(waiting, delete_the_scope, again=False, anew=False),
+    "pin anew": on(settled, pin_anew, anew=False),
+    "scrub": on(settled, scrub, anew=False, steady=False, gone=b"xylocanary"),
+    "scrub turns": on(settled, scrub_turns, anew=False, steady=False, gone=b"xylocanary"),
+    "scrub what was revoked": on(settled, scrub_what_was_revoked, anew=False, steady=False),
     "repair views": on(settled, repair_views, damaged=True, steady=False),
     "checkpoint": on(settled, checkpoint),
     "truncate the log": on(settled, truncate_the_log),

@@ -169,6 +169,14 @@ def broken_page(db: apsw.Connection) -> None:
         file.write(bytes(4096))
 
 
+def another_column(db: apsw.Connection) -> None:
+    db.execute("ALTER TABLE removal ADD COLUMN more INTEGER")
+
+
+def drops_an_index(db: apsw.Connection) -> None:
+    db.execute("DROP INDEX record_turn")
+
+
 def index_without_a_row(db: apsw.Connection) -> None:
     """An index that lacks what its table has: made while it was another's, and given back."""
     db.execute("PRAGMA writable_schema = 1")
@@ -264,6 +272,8 @@ _WAITING = "(SELECT min(job_pk) FROM job WHERE state = 0 AND missing > 0 AND kin
 DAMAGES: tuple[Damage, ...] = (
     Damage("DATABASE", "a page of zeros", broken_page),
     Damage("DATABASE", "an index that lacks what its table has", index_without_a_row),
+    Damage("SCHEMA", "an index that was dropped", drops_an_index),
+    Damage("SCHEMA", "a column that nobody knows", another_column),
     Damage("DANGLING", "a staged message of no turn", dangling),
     Damage("SEGMENT", "a base that is not there", "UPDATE segment SET base_segment = 77 WHERE segment_pk = {second}"),
     Damage(

@@ -35,8 +35,8 @@ from tests.property.strategies import hostile_texts
 
 HANGS_AFTER_SECONDS = 60  # for one example: a thousand times what any takes
 DRAWN = settings().max_examples
-LAW = settings(max_examples=DRAWN if DRAWN > 1_000 else max(30, DRAWN // 3))
-MEMORY = settings(LAW, max_examples=DRAWN if DRAWN > 1_000 else max(20, DRAWN // 5))
+LAW = settings(max_examples=DRAWN if DRAWN > 1_000 else max(25, DRAWN // 4))
+MEMORY = settings(LAW, max_examples=DRAWN if DRAWN > 1_000 else max(15, DRAWN // 6))
 
 
 @contextmanager

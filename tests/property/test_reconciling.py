@@ -9,7 +9,7 @@ Of the comparison, on contents that often repeat:
 4. Sealed from where both agree on, a list is what is stored: again, nothing differs.
 5. What was removed is neither missing nor new, wherever the list has it.
 
-Of a session, with turns, notes and reports of its own, forks of none, and lists that were edited in every way:
+Of a session, with turns and notes of its own, now and then a fork, and lists that were edited in every way:
 
 6. After ``resync(messages)`` its transcript is the list; what is kept keeps its record; again, nothing changes.
 """
@@ -280,6 +280,8 @@ def test_after_a_resync_the_transcript_is_the_list_and_again_nothing_changes(dat
                         log.append(message)
                         if data.draw(st.integers(0, 5)) == 0:
                             session.note("an aside")
+            if data.draw(st.integers(0, 3)) == 0:
+                session = session.fork(f"fork-{next(names)}")
             before, length = said(session, memory), session.info().length
             log = data.draw(changed(log, names))
             refs = {seq: memory.source(ref).part for seq, ref in _refs(session, length)}

@@ -137,15 +137,19 @@ def segment_numbers(db: apsw.Connection) -> set[int]:
     return {row[0] for row in db.execute("SELECT DISTINCT id >> 37 FROM words_data WHERE id > 10").fetchall()}
 
 
-def merge(db: apsw.Connection, pages: int = 2, sealing: Callable[[int], None] | None = None) -> int:
-    """Mark, and merge until nothing is waited for; how many steps that took."""
+def merge(
+    db: apsw.Connection, pages: int = 2, sealing: Callable[[int], None] | None = None, *, at_once: int = 1
+) -> int:
+    """Mark, and merge until nothing is waited for, some steps a transaction; how many steps that took."""
     scrubs.await_merge(db, 1)
-    for step in range(10_000):
+    for step in range(0, 500 * at_once, at_once):
         if sealing is not None:
             sealing(step)
-        if not scrubs.merge_some(db, [REMOVAL], pages):
-            assert not scrubs.awaits_merge(db, REMOVAL)
-            return step
+        with db:
+            for one in range(at_once):
+                if not scrubs.merge_some(db, [REMOVAL], pages):
+                    assert not scrubs.awaits_merge(db, REMOVAL)
+                    return step + one
     raise AssertionError("it never comes to an end")
 
 
@@ -216,9 +220,11 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=settings().max_examples // 3)
-@given(ACTIONS, st.integers(1, 4))
-def test_whatever_was_sealed_and_merged_no_deleted_word_is_left(actions: Sequence[tuple[str, int]], pages: int) -> None:
+@settings(max_examples=settings().max_examples // 2)
+@given(ACTIONS, st.integers(1, 4), st.sampled_from((1, 2, 30)))
+def test_whatever_was_sealed_and_merged_no_deleted_word_is_left(
+    actions: Sequence[tuple[str, int]], pages: int, at_once: int
+) -> None:
     """By bytes: a note that a word is deleted says the word. And the structure is read as it is written."""
     db = fresh()
     there: dict[int, str] = {}
@@ -237,7 +243,7 @@ def test_whatever_was_sealed_and_merged_no_deleted_word_is_left(actions: Sequenc
                         delete(db, 1 + key, there.pop(key))
                         gone.add(key)
             if action == "merge":
-                merge(db, pages)
+                merge(db, pages, at_once=at_once)
                 assert not left(db, gone)
                 assert left(db, there) == there.keys()
             elif action == "other":  # what FTS5 does by itself, or another program did
@@ -247,7 +253,7 @@ def test_whatever_was_sealed_and_merged_no_deleted_word_is_left(actions: Sequenc
             assert {segment.number for segment in segments} == segment_numbers(db)
             assert len(set(segments)) == len(segments)
             assert all(level.merging <= len(level.segments) for level in levels)
-        merge(db, pages)
+        merge(db, pages, at_once=at_once)
         assert not left(db, gone)
         assert left(db, there) == there.keys()
         assert not db.execute("SELECT rowid FROM words WHERE words MATCH 'filler0'").fetchall()
@@ -256,7 +262,8 @@ def test_whatever_was_sealed_and_merged_no_deleted_word_is_left(actions: Sequenc
         db.close()
 
 
-def test_the_last_words_of_many_removals_go_too(connect: Callable[[], apsw.Connection]) -> None:
+@pytest.mark.parametrize("at_once", [1, 50], ids=["a transaction each", "many in a transaction"])
+def test_the_last_words_of_many_removals_go_too(connect: Callable[[], apsw.Connection], at_once: int) -> None:
     """Each merge of all adds a level; then everything is on a low one, where FTS5 keeps notes for good."""
     db = connect()
     for round_ in range(69):
@@ -264,11 +271,11 @@ def test_the_last_words_of_many_removals_go_too(connect: Callable[[], apsw.Conne
         if round_ % 3 == 0:
             entry(db, 1_000 + round_, much(round_))
         delete(db, 1 + round_, secret(round_))
-        merge(db, 16)
+        merge(db, 16, at_once=at_once)
         assert not left(db, range(round_ + 1))
         if round_ % 3 == 2:
             delete(db, 1_000 + round_ - 2, much(round_ - 2))
-            merge(db, 16)
+            merge(db, 16, at_once=at_once)
     assert not segment_numbers(db)
 
 

@@ -150,7 +150,8 @@ def test_a_reader_does_not_migrate(old: Path) -> None:
     assert old.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, *(pytest.param(each, marks=pytest.mark.soak) for each in VERSIONS[1:])])
+@pytest.mark.soak  # every day tests/store/test_many_at_once.py does so with files of the schema alone
+@pytest.mark.parametrize("version", VERSIONS)
 def test_many_processes_migrate_one_file_at_once(version: int, tmp_path: Path) -> None:
     """Each opens, writes a turn and closes; one of them migrates, and none is refused."""
     old, nursery, go = unpacked(version, tmp_path), Nursery(), tmp_path / "go"

@@ -12,7 +12,7 @@ import gzip
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import click
 from attrs import evolve, frozen
@@ -24,7 +24,6 @@ from optchat.cli.settings import Settings, on_memory, pass_settings, session_id
 from optchat.core.render import one_line
 from optchat.memory import undoing
 
-F = TypeVar("F", bound=Callable[..., Any])
 Session = optchat.Session[optchat.HostMessage]
 
 DECLINED = 1
@@ -148,10 +147,10 @@ def sessions(context: click.Context, settings: Settings, limit: int, cursor: str
     output.show_cursor(page.cursor)
 
 
-def _verb(name: str) -> Callable[[F], Any]:
+def _verb(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     """A verb of the group, with the shared options."""
 
-    def made(function: F) -> Any:
+    def made(function: Callable[..., Any]) -> click.Command:
         return sessions.command(name=name)(on_memory(pass_settings(function)))
 
     return made

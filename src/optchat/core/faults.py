@@ -46,6 +46,7 @@ def _source(code: str, meaning: str, advice: str = _RESTORE) -> FaultKind:
 _KINDS: Final = (
     # the file
     _source("DATABASE", "SQLite finds the file damaged", "restore a backup"),
+    _source("SCHEMA", "the file has not the tables, columns and indexes of its version", "restore a backup"),
     _source("DANGLING", "a row names another that is missing"),
     # lifecycle
     _source("SEGMENT", "a segment does not rest on a turn boundary of a segment that is there"),

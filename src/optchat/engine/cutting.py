@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -40,6 +40,8 @@ from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
+
+_LEVELS: Final = 4  # of sizes that are read in one go
 
 
 @frozen
@@ -193,7 +195,7 @@ def lay_view(scope: Scope, db: Connection, segment_pk: int, length: int) -> None
     are not durable join it when they land, as in any view.
     """
     tree = session_tree(scope, db, segment_pk)
-    size = line_sizes(db, tree)
+    size = line_sizes(db, tree, levels=_LEVELS)
     durable = 0
     waiting = list(reversed(exact_cover(0, length)))
     while waiting:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -56,6 +56,10 @@ _HASHES: Final = 1 << 10  # the share of them of a segment's events that is look
 _PATIENCE_SECONDS: Final = 0.5  # with readers, none of it under the lock
 _PAUSE_SECONDS: Final = 0.02
 _PAGES: Final = 16  # of the index, before the clock is looked at
+
+
+# Erases until it is told that the time is over, and says below which key nothing is left.
+_Work: TypeAlias = Callable[[Connection, Callable[[], bool]], int]
 
 
 @frozen
@@ -177,7 +181,7 @@ class _Scrubber:
             case _:
                 self._plain(erasure)
 
-    def _write(self, erasure: Erasure, work: Callable[[Connection, Callable[[], bool]], int]) -> None:
+    def _write(self, erasure: Erasure, work: _Work) -> None:
         """One step: ``work`` erases until told that the time is over, and says below which key nothing is left."""
         with self.scope.store.write(wait_seconds=self.scope.policy.lock_wait_seconds) as db:
             if not scrubs.still_to_do(db, erasure):
@@ -293,68 +297,17 @@ class _Scrubber:
         self._write(erasure, work)
 
     def _plain(self, erasure: Erasure) -> None:
-        """What has no words in the index, and needs no reading before."""
-        low, high = erasure.low, erasure.high
-
-        def events(db: Connection, is_over: Callable[[], bool]) -> int:
-            at = low
-            while at < high and not is_over():
-                segment, first = at >> _HASH_BITS, at & _ALL_HASHES - 1
-                following = min(first + _HASHES, _ALL_HASHES)
-                end = b"\xff" * 33 if following == _ALL_HASHES else following.to_bytes(2, "big")
-                erasing.erase_events(db, segment, first.to_bytes(2, "big"), end)
-                at = (segment << _HASH_BITS) + following
-            return at
-
-        def orphans(db: Connection, _: Callable[[], bool]) -> int:
-            removal = erasure.removal
-            gone, at = erasing.disown_orphans(db, removal.scope_pk, low, high, _ROWS)
-            for blob in gone:
-                scrubs.add_erasure(db, removal.removal_pk, "blobs", blob, blob + 1)
-            return at
-
-        def pieces(db: Connection, is_over: Callable[[], bool]) -> int:
-            while erasing.erase_blob_pieces(db, low, _PIECES):
-                if is_over():
-                    return low
-            return low + 1
-
-        def turns(db: Connection, is_over: Callable[[], bool]) -> int:
-            found = erasing.removed_turns(db, low, high, _ROWS)
-            for turn in found:
-                if is_over():
-                    return turn
-                erasing.erase_turn(db, turn)
-            return high if len(found) < _ROWS else found[-1] + 1
-
-        def retrievals(db: Connection, _: Callable[[], bool]) -> int:
-            return erasing.erase_retrievals(db, low, high, _ROWS)
-
-        def renderings(db: Connection, _: Callable[[], bool]) -> int:
-            removal = erasure.removal
-            return erasing.erase_rendering_hashes(db, removal.scope_pk, removal.clock, low, high, _ROWS)
-
-        def publications(db: Connection, _: Callable[[], bool]) -> int:
-            return erasing.erase_publications(db, low, high, _ROWS)
-
-        def sessions(db: Connection, _: Callable[[], bool]) -> int:
-            return erasing.erase_sessions(db, low, high, _ROWS)
-
-        def scopes(db: Connection, _: Callable[[], bool]) -> int:
-            return low if erasing.erase_scope(db, low, _ROWS) else low + 1
-
-        works: dict[str, Callable[[Connection, Callable[[], bool]], int]] = {
-            "events": events,
-            "orphans": orphans,
-            "blobs": pieces,
-            "turns": turns,
-            "retrievals": retrievals,
-            "renderings": renderings,
-            "publications": publications,
-            "sessions": sessions,
-            "scopes": scopes,
-        }
-        self._write(erasure, works[erasure.kind])
+        """What has no words in the index, and needs no reading before: as many ranges as there is time for."""
+        with self.scope.store.write(wait_seconds=self.scope.policy.lock_wait_seconds) as db:
+            if not scrubs.still_to_do(db, erasure):
+                return
+            end = time.monotonic() + STEP_SECONDS
+            there: Erasure | None = erasure
+            while there is not None and (work := _plain_work(there)) is not None:
+                scrubs.move_on(db, there, work(db, lambda: time.monotonic() >= end))
+                if time.monotonic() >= end:
+                    return
+                there = scrubs.next_erasure(db, erasure.removal)
 
     def _end_of_rows(self, removal: RemovalRow) -> None:
         """No row is left: what the index holds of deleted entries goes with the segments that there are now."""
@@ -465,3 +418,68 @@ def _delete(db: Connection, deleted: Sequence[_Deleted], is_over: Callable[[], b
             return False
         erasing.erase_entry(db, each.entry.document_key, each.words)
     return True
+
+
+def _plain_work(erasure: Erasure) -> _Work | None:
+    """How a range of rows is erased that has no words in the index; None: it has."""
+    low, high = erasure.low, erasure.high
+
+    def events(db: Connection, is_over: Callable[[], bool]) -> int:
+        at = low
+        while at < high and not is_over():
+            segment, first = at >> _HASH_BITS, at & _ALL_HASHES - 1
+            following = min(first + _HASHES, _ALL_HASHES)
+            end = b"\xff" * 33 if following == _ALL_HASHES else following.to_bytes(2, "big")
+            erasing.erase_events(db, segment, first.to_bytes(2, "big"), end)
+            at = (segment << _HASH_BITS) + following
+        return at
+
+    def orphans(db: Connection, _: Callable[[], bool]) -> int:
+        removal = erasure.removal
+        gone, at = erasing.disown_orphans(db, removal.scope_pk, low, high, _ROWS)
+        for blob in gone:
+            scrubs.add_erasure(db, removal.removal_pk, "blobs", blob, blob + 1)
+        return at
+
+    def pieces(db: Connection, is_over: Callable[[], bool]) -> int:
+        while erasing.erase_blob_pieces(db, low, _PIECES):
+            if is_over():
+                return low
+        return low + 1
+
+    def turns(db: Connection, is_over: Callable[[], bool]) -> int:
+        found = erasing.removed_turns(db, low, high, _ROWS)
+        for turn in found:
+            if is_over():
+                return turn
+            erasing.erase_turn(db, turn)
+        return high if len(found) < _ROWS else found[-1] + 1
+
+    def retrievals(db: Connection, _: Callable[[], bool]) -> int:
+        return erasing.erase_retrievals(db, low, high, _ROWS)
+
+    def renderings(db: Connection, _: Callable[[], bool]) -> int:
+        removal = erasure.removal
+        return erasing.erase_rendering_hashes(db, removal.scope_pk, removal.clock, low, high, _ROWS)
+
+    def publications(db: Connection, _: Callable[[], bool]) -> int:
+        return erasing.erase_publications(db, low, high, _ROWS)
+
+    def sessions(db: Connection, _: Callable[[], bool]) -> int:
+        return erasing.erase_sessions(db, low, high, _ROWS)
+
+    def scopes(db: Connection, _: Callable[[], bool]) -> int:
+        return low if erasing.erase_scope(db, low, _ROWS) else low + 1
+
+    works: dict[str, _Work] = {
+        "events": events,
+        "orphans": orphans,
+        "blobs": pieces,
+        "turns": turns,
+        "retrievals": retrievals,
+        "renderings": renderings,
+        "publications": publications,
+        "sessions": sessions,
+        "scopes": scopes,
+    }
+    return works.get(erasure.kind)

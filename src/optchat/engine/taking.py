@@ -250,7 +250,9 @@ class Taking:
         for low, high in runs(self.turns):
             self.erase("turns", low, high)
         self._shown(keys)
-        self.erase("renderings", 0, turns.next_turn_pk(db))
+        # No turn was shown what a later one said.
+        first = min([*self.turns, *(row.turn_pk for row in self.published)], default=0)
+        self.erase("renderings", first, turns.next_turn_pk(db))
         self.erase("orphans", 0, payloads.next_blob_pk(db))
         epoch = removals.next_epoch(db, scope.pk)
         removal = removals.insert_removal(

@@ -285,7 +285,7 @@ def merge_some(db: Connection, removals: Iterable[RemovalRow], pages: int) -> bo
     if under_way:
         _merge(db, pages)
     elif to_begin:
-        _begin(db, to_begin, levels, pages)
+        _begin(db, to_begin, pages)
     under_way, to_begin = _awaited(db, waiting, _levels(db))
     return bool(under_way or to_begin)
 
@@ -311,11 +311,13 @@ def _awaited(db: Connection, removal_pks: list[int], levels: list[_Level]) -> tu
     return under_way, to_begin
 
 
-def _begin(db: Connection, removal_pks: list[int], levels: list[_Level], pages: int) -> None:
+def _begin(db: Connection, removal_pks: list[int], pages: int) -> None:
     """Begin to merge all segments into the oldest; or do a step towards an order in which that can begin."""
+    # Asked first: a query makes a segment of what this transaction has written so far, and only then are there all.
+    is_filled = one_value(db, "SELECT rowid FROM words WHERE words MATCH 'filler0' AND rowid = :key", _FILLER) == 0
+    levels = _levels(db)
     before = _segments(levels)
     used = [number for number, level in enumerate(levels) if level.segments]
-    is_filled = one_value(db, "SELECT rowid FROM words WHERE words MATCH 'filler0' AND rowid = :key", _FILLER) == 0
     if len(before) == 1 and not is_filled:
         run(db, "INSERT INTO words (rowid, text, place) VALUES (:key, :words, :place)", _FILLER)
     elif len(used) == 1 and len(before) > 1 and used[0] < len(levels) - 2:

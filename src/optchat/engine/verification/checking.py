@@ -21,7 +21,7 @@ from optchat.core.refs import Span, publication_ref, session_ref, span_of_post_o
 from optchat.core.status import Fault
 from optchat.engine.handle import Caches, Scope
 from optchat.engine.origins import TreePlace
-from optchat.store import checks
+from optchat.store import structure
 from optchat.store.rows import Connection
 
 STEP: Final = 500  # rows a read transaction
@@ -99,7 +99,7 @@ def uncached(scope: Scope) -> Scope:
 
 def segment_ref(db: Connection, segment_pk: int, span: Span) -> str:
     """The canonical ref of a span of a segment, also where its session is in disorder."""
-    name = checks.segment_name(db, segment_pk)
+    name = structure.segment_name(db, segment_pk)
     return f"segment {segment_pk}: {span}" if name is None else session_ref(*name, span.start, span.count)
 
 

@@ -18,10 +18,10 @@ from optchat.core.render import escaped_size
 from optchat.core.views import length_of, spans_of
 from optchat.engine.trees import session_tree, shared_tree
 from optchat.engine.verification.checking import STEP, Check, Segment, record_ref, segment_ref
-from optchat.store import checks, due, forest, ledger, payloads, scopes
-from optchat.store.checks import SegmentRow, TurnSpan
+from optchat.store import checks, due, forest, ledger, payloads, scopes, structure
 from optchat.store.publications import PublicationRow
 from optchat.store.rows import Connection
+from optchat.store.structure import SegmentRow, TurnSpan
 
 _BLOBS_A_STEP = 16
 
@@ -37,13 +37,15 @@ def plain(error: OptchatError) -> str:
 def check_file(check: Check) -> None:
     """What SQLite itself says."""
     with check.reading() as db:
-        faults, index = checks.sqlite_faults(db)
+        faults, index = structure.sqlite_faults(db)
         for message in faults:
             check.fault("DATABASE", None, message)
         for message in index:
             check.fault("INDEX", None, message)
     with check.reading() as db:
-        for message in checks.dangling(db):
+        for message in structure.schema_faults(db):
+            check.fault("SCHEMA", None, message)
+        for message in structure.dangling(db):
             check.fault("DANGLING", None, message)
     check.count("database")
 
@@ -54,7 +56,7 @@ def check_file(check: Check) -> None:
 def check_lifecycle(check: Check) -> None:
     """Segments rest on turn boundaries; generations follow one another; turns lie end to end."""
     with check.reading() as db:
-        rows = checks.segments(db, check.scope.pk)
+        rows = structure.segments(db, check.scope.pk)
         known = {row.segment_pk: row for row in rows}
         sound: set[int] = set()
         for row in rows:
@@ -64,7 +66,7 @@ def check_lifecycle(check: Check) -> None:
                 continue
             sound.add(row.segment_pk)
             check.segments.append(Segment(row.segment_pk, row.tree_pk, row.base_length))
-        for session in checks.session_states(db, check.scope.pk):
+        for session in structure.session_states(db, check.scope.pk):
             problem = _generation_problem(session)
             if problem is not None:
                 check.fault("GENERATION", session.session_id, problem)
@@ -87,12 +89,12 @@ def _segment_problem(
     boundary, base = row.base_length, known[row.base_segment]
     while base.base_length > boundary and base.base_segment is not None:
         base = known[base.base_segment]
-    if not checks.ends_a_turn(db, base.segment_pk, boundary):
+    if not structure.ends_a_turn(db, base.segment_pk, boundary):
         return f"segment {row.segment_pk} rests on {boundary} records, where no turn ends"
     return None
 
 
-def _generation_problem(session: checks.SessionState) -> str | None:
+def _generation_problem(session: structure.SessionState) -> str | None:
     numbers = [number for number, _superseded in session.generations]
     if numbers != list(range(session.generation + 1)):
         return f"session {session.session_id} is at generation {session.generation} and has {numbers}"
@@ -107,7 +109,7 @@ def _turns(check: Check, segment: Segment) -> None:
     while True:
         rows: Sequence[TurnSpan] = ()
         with check.reading() as db:
-            rows = checks.turn_spans(db, segment.segment, after=after, limit=STEP)
+            rows = structure.turn_spans(db, segment.segment, after=after, limit=STEP)
             for row in rows:
                 if row.start_seq != expected or not row.own_segment:
                     ref = segment_ref(db, segment.segment, Span(row.start_seq, 1))

@@ -57,7 +57,7 @@ from optchat.engine.trees import line_sizes, session_tree, shared_tree
 from optchat.engine.verification import index_repairs, job_repairs
 from optchat.engine.verification.checking import Check, span_of
 from optchat.engine.verification.tree_checks import ended_in, expected_counts, record_under, tree_at, view_problem
-from optchat.store import checks, due, forest, publications, queue, registry, remakes, restoring
+from optchat.store import checks, due, forest, publications, queue, registry, remakes, restoring, structure
 from optchat.store.rows import Connection
 
 Repair: TypeAlias = Callable[[Check, Sequence[int]], None]
@@ -106,7 +106,7 @@ def _ended_lengths(check: Check, subjects: Sequence[int]) -> None:
     for step in _steps(subjects):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for segment in step:
-                found = checks.ended_length(db, segment)
+                found = structure.ended_length(db, segment)
                 registry.set_ended_length(db, segment, base[segment] if found is None else found)
 
 
@@ -352,7 +352,7 @@ def _counts(check: Check, subjects: Sequence[int]) -> None:
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             waiting = set(subjects[start : start + _STEP])
             while waiting:
-                key = min(waiting, key=lambda each: rank(scope, db, each))
+                _rank, key = min((rank(scope, db, each), each) for each in waiting)
                 waiting.discard(key)
                 if _recount(scope, db, key):
                     above = dependents(scope, db, key)

@@ -21,7 +21,7 @@ from optchat.engine.inputs import chunk_tree, page_inputs, record_inputs
 from optchat.engine.origins import Origin, TreePlace, children_sha256, made_without_a_call, origins_in
 from optchat.engine.trees import SharedTree, Tree, session_tree, shared_tree
 from optchat.engine.verification.checking import STEP, Check, Segment, ref_of, span_of
-from optchat.store import checks, due, forest, ledger, publications, registry, remakes, scopes
+from optchat.store import checks, due, forest, ledger, publications, registry, remakes, scopes, structure
 from optchat.store.forest import MadeRow
 from optchat.store.ledger import RecordRow
 from optchat.store.rows import Connection
@@ -205,7 +205,7 @@ def check_view(check: Check, place: TreePlace) -> None:
 
 def segment_name(db: Connection, segment: int) -> str:
     """The session that a segment belongs to, as a ref without a range."""
-    name = checks.segment_name(db, segment)
+    name = structure.segment_name(db, segment)
     return f"segment {segment}" if name is None else f"session:{name[0]}:{name[1]}"
 
 

@@ -17,7 +17,7 @@ from optchat.engine.origins import origin_of
 from optchat.engine.trees import session_tree
 from optchat.engine.verification.checking import STEP, Check, record_ref, ref_of, segment_ref, span_of
 from optchat.engine.verification.tree_checks import segment_name
-from optchat.store import checks, due, forest, ledger, publications, registry, remakes, scopes, turns
+from optchat.store import checks, due, forest, ledger, publications, registry, remakes, scopes, structure, turns
 from optchat.store.due import JobState
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
@@ -51,7 +51,7 @@ def check_counters(check: Check) -> None:
     for segment in check.segments:
         with check.reading() as db:
             stored = registry.segment_of_tree(db, segment.tree)
-            found = checks.ended_length(db, segment.segment)
+            found = structure.ended_length(db, segment.segment)
             expected = segment.base_length if found is None else found
             if stored is not None and stored[1] != expected:
                 what = f"the segment's ended turns have {expected} records, and it says {stored[1]}"
@@ -130,7 +130,7 @@ def publication_needs(scope: Scope, db: Connection, turn: TurnRow) -> set[int]:
     cover = exact_cover(turn.start_seq, turn.end_seq)
     there = tree.sizes(db, cover)
     needs = {tree.key(span) for span in cover if span not in there}
-    before = turns.publishable_before(db, turn, checks.shared_from(db, turn.generation_pk))
+    before = turns.publishable_before(db, turn, structure.shared_from(db, turn.generation_pk))
     if before is not None and before.publication_key is None:
         needs.add(before.turn_pk)
     return needs
