@@ -76,7 +76,7 @@ def tell(session: optchat.Session[HostMessage], name: str, turns: int = 3) -> No
         with session.turn(f"{spoken(name)} {number}") as turn:
             turn.assistant(f"{spoken(name)} {words(number, 700)}")
             turn.tool_call("call", "cat", "{}")
-            turn.tool_result("call", f"{spoken(name)} {words(number, 9_000 if number else 140_000)}")
+            turn.tool_result("call", f"{spoken(name)} {words(number, 9_000 if number else 70_000)}")
             turn.add(HostMessage.user((TextPart(spoken(name)), BlobPart("image/png", data=picture() + name.encode()))))
 
 
@@ -242,7 +242,7 @@ def test_what_was_rewound_is_not_erased(memory: optchat.Memory) -> None:
 def test_most_of_a_file_is_deleted_and_the_file_shrinks(memory: optchat.Memory) -> None:
     """Pitfall 27."""
     for key in range(10):
-        tell(memory.session(f"s{key}"), f"name {key}", turns=2)
+        tell(memory.session(f"s{key}"), f"name {key}", turns=1)
     memory.settle()
     memory._scope.store.truncate_log()
     before = memory.status().file_bytes
@@ -251,7 +251,7 @@ def test_most_of_a_file_is_deleted_and_the_file_shrinks(memory: optchat.Memory) 
     status = memory.settle()
     assert not status.scrub_pending
     memory._scope.store.truncate_log()
-    assert memory.status().file_bytes < before / 3
+    assert memory.status().file_bytes < before / 2
     assert memory.search(canary("name 9")).items
 
 

@@ -188,7 +188,9 @@ def folder(fast_files: None) -> Iterator[Path]:  # noqa: ARG001 - where it is
         yield Path(name)
 
 
-@settings(max_examples=max(8, settings().max_examples // 8))
+@settings(
+    max_examples=settings().max_examples // (16 if settings().max_examples <= 100 else 8)
+)  # each reads files in a process
 @given(ACTIONS)
 def test_forgotten(folder: Path, actions: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as name:

@@ -313,7 +313,7 @@ def _awaited(db: Connection, removal_pks: list[int], levels: list[_Level]) -> tu
 
 def _begin(db: Connection, removal_pks: list[int], pages: int) -> None:
     """Begin to merge all segments into the oldest; or do a step towards an order in which that can begin."""
-    # Asked first: a query makes a segment of what this transaction has written so far, and only then are there all.
+    _merge(db, 0)  # makes a segment of what this transaction has written so far, and no more: only then are all there
     is_filled = one_value(db, "SELECT rowid FROM words WHERE words MATCH 'filler0' AND rowid = :key", _FILLER) == 0
     levels = _levels(db)
     before = _segments(levels)
