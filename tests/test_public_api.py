@@ -29,8 +29,7 @@ CONTRACT = Path(__file__).parents[2] / "shared" / "api.pyi"
 
 # Absent until built, never a stub. A class stands for its methods, NAME(PARAMETER) for one parameter.
 NOT_BUILT: dict[str, tuple[str, ...]] = {
-    "part 3, lifecycle": (
-    ),
+    "part 3, lifecycle": (),
     "part 4, hosts": (
         "optchat.Policy.cache_lifetime_seconds",
         "optchat.Policy.checkpoint_share",

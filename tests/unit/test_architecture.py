@@ -73,7 +73,6 @@ OPENS_FILES = {
     "store.migrate": "the SQL that the package ships",
     "store.who_reads": "the kernel's table of locks",
     "store.backups": "a folder, to sync the name of a copy",
-    "store.who_reads": "the table of locks",
 }
 
 

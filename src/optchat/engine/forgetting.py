@@ -203,7 +203,7 @@ def _named(taking: Taking, every: Sequence[TurnRow], name: str) -> list[TurnRow]
     What was kept of a turn when it was cut says the same again under its id, so that both go.
     """
     if not isinstance(name, str):
-        raise BadArgument("only holds turn ids and publication refs, which are strings")
+        raise BadArgument("only= holds something that is no string; give the ids or refs that turns() has")
     names = (name, removals.hashed_turn_id(taking.db, taking.landing.scope.pk, name))  # scrubbed, it has the other
     ids = {turn.turn_id for turn in every if turn.turn_id in names}
     if not ids and name.startswith("pub:"):

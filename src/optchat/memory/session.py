@@ -305,7 +305,7 @@ class Session(Generic[M]):
         """
         if (after is None) == (before is None):
             raise BadArgument(
-                "rewind takes one turn id: the last that is kept as after=, or the first that is not as before="
+                "rewind takes one turn id; give the last that is kept as after=, or the first that is not as before="
             )
         self._house.writable()
         self._row = lifecycle.rewind(self._scope, self._row, after=after, before=before)

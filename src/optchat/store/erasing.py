@@ -306,7 +306,8 @@ def clear_tree(db: Connection, tree_pk: int) -> None:
     """Forget a tree's view and jobs. Its row stays: its number, and those of its nodes, are not used again."""
     run(
         db,
-        "UPDATE view SET revision = revision + 1, length = 0, levels = x'', shrinking = 0 WHERE tree_pk = :tree",
+        "UPDATE view SET revision = revision + 1, length = 0, levels = x'', shrinking = 0, bytes = 0"
+        " WHERE tree_pk = :tree",
         {"tree": tree_pk},
     )
     for kind in _NODE_JOBS:

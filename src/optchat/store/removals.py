@@ -355,7 +355,8 @@ def detach_segment(db: Connection, segment_pk: int, tree_pk: int, length: int) -
     )
     run(
         db,
-        "UPDATE view SET revision = revision + 1, length = 0, levels = x'', shrinking = 0 WHERE tree_pk = :tree",
+        "UPDATE view SET revision = revision + 1, length = 0, levels = x'', shrinking = 0, bytes = 0"
+        " WHERE tree_pk = :tree",
         bindings,
     )
 

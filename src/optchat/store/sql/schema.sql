@@ -1,4 +1,4 @@
--- optchat's file format, version 4. STRICT tables; every time is microseconds since 1970 UTC; every *_key is an integer
+-- optchat's file format, version 3. STRICT tables; every time is microseconds since 1970 UTC; every *_key is an integer
 -- owner << 40 | ordinal, so that the rows of one owner lie together and inserts append:
 --   record_key = segment << 40 | seq            node_key     = tree << 40 | post-order position
 --   publication_key = scope << 40 | seq         document_key = scope << 40 | n
