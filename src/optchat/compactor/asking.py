@@ -17,6 +17,7 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import anyio
@@ -144,6 +145,7 @@ class Asker:
     def __init__(self, summarizer: Summarizer, fallback: Summarizer | None, in_store: InStore) -> None:
         self._summarizer, self._fallback = summarizer, fallback
         self._in_store = in_store
+        self._idle: list[_Lane] = []
 
     async def ask(self, scope: Scope, told: Told) -> None:
         """
@@ -158,7 +160,9 @@ class Asker:
             told.answer = Stopped(stop.why)
 
     async def let_go(self) -> None:
-        """The loop ends: clients of it let go of their connections."""
+        """The loop ends: clients of it let go of their connections, and idle threads end."""
+        while self._idle:
+            self._idle.pop().end()
         for summarizer in (self._summarizer, self._fallback):
             close = getattr(summarizer, "aclose", None)
             if close is not None:
@@ -263,14 +267,39 @@ class Asker:
             with suppress(RuntimeError):  # the loop is over: nobody waits for this answer
                 loop.call_soon_threadsafe(done.set)
 
-        threading.Thread(target=run, name="optchat-summarizer", daemon=True).start()
-        await done.wait()
+        lane = self._idle.pop() if self._idle else _Lane()
+        lane.put(run)
+        try:
+            await done.wait()
+        except BaseException:
+            lane.end()  # with the call that is left alone
+            raise
+        self._idle.append(lane)
         answer = box[0]
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, BaseException):  # a SystemExit of the caller's code ends its thread, not this one
             raise RuntimeError(f"the summarizer raised {type(answer).__name__}") from answer  # noqa: TRY004 - no wrong type: a wrong end
         return answer
+
+
+class _Lane:
+    """A daemon thread that makes one call after the other: to start one costs more than all else of a short call."""
+
+    def __init__(self) -> None:
+        self._calls = SimpleQueue[Callable[[], None] | None]()
+        threading.Thread(target=self._run, name="optchat-summarizer", daemon=True).start()
+
+    def put(self, call: Callable[[], None]) -> None:
+        self._calls.put(call)
+
+    def end(self) -> None:
+        """After the call that is under way, if one is."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 class _CallError(Exception):

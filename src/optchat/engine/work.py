@@ -20,6 +20,7 @@ from optchat.core.publications import leaf_of
 from optchat.core.refs import Span, completed_by, exact_cover, span_of_post_order
 from optchat.core.render import escaped_size
 from optchat.core.tree import Node, Recipe, merged, page_starts, stand_in_text
+from optchat.core.words import words_of
 from optchat.engine import remaking
 from optchat.engine.calls import Finished, keep, paused_for_key, resume, summaries_allowed
 from optchat.engine.handle import Scope
@@ -251,6 +252,8 @@ def commit_and_lease(
         :func:`load_leased`.
     """
     taken, leased = 0, None
+    for result in results:
+        words_of(result.text, scope.row.pretokenizer)  # its runs are known then: under the lock they are only looked up
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         keep(db, scope.pk, finished)
         landing = Landing(scope, db, scope.now())
