@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from queue import SimpleQueue
@@ -119,24 +119,48 @@ def with_openings(scope: Scope, tasks: Sequence[Task], summarizer: Summarizer) -
     """
     if not tasks:
         return []
-    waited_from = scope.clock.monotonic()
-    flows = [
-        summary_flow(task.summary, attempts=scope.policy.summary_attempts, timeout_seconds=CALL_SECONDS)
-        for task in tasks
-    ]
-    requests = [next(flow) for flow in flows]
-    starts = [_start(task, request, summarizer, None) for task, request in zip(tasks, requests, strict=True)]
-    reserved = calls.begin_all(scope, starts)
+    prepared = prepare(scope, tasks, summarizer)
+    return opened(scope, prepared, calls.begin_all(scope, [each.start for each in prepared]))
+
+
+@frozen
+class Prepared:
+    """A conversation before its first call is reserved."""
+
+    task: Task
+    flow: Flow
+    request: SummaryRequest
+    start: Start
+    waited_from: float
+
+
+def prepare(scope: Scope, tasks: Iterable[Task], summarizer: Summarizer) -> list[Prepared]:
+    """What tasks would ask for first, and what that may take. Nothing is stored."""
+    found: list[Prepared] = []
+    for task in tasks:
+        flow = summary_flow(task.summary, attempts=scope.policy.summary_attempts, timeout_seconds=CALL_SECONDS)
+        request = next(flow)
+        start = _start(task, request, summarizer, None)
+        found.append(Prepared(task, flow, request, start, scope.clock.monotonic()))
+    return found
+
+
+def opened(scope: Scope, prepared: Sequence[Prepared], reserved: Sequence[int | Stop]) -> list[Told]:
+    """Prepared conversations with what became of their reservations."""
     now = scope.clock.monotonic()
     return [
-        Told(task, summarizer.name, opening=Opening(flow, request, call, now - waited_from, now))
-        for task, flow, request, call in zip(tasks, flows, requests, reserved, strict=True)
+        Told(
+            each.task,
+            each.start.summarizer,
+            opening=Opening(each.flow, each.request, call, now - each.waited_from, now),
+        )
+        for each, call in zip(prepared, reserved, strict=True)
     ]
 
 
 def _start(task: Task, request: SummaryRequest, summarizer: Summarizer, why: str | None) -> Start:
     most = Need(request_bytes(request) + request.max_output_tokens, _most_cost(summarizer, request))
-    return Start(task.job, request.attempt, why, summarizer.name, most)
+    return Start(task.job, request.attempt, why, summarizer.name, most, task.epoch)
 
 
 class Asker:
