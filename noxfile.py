@@ -39,7 +39,7 @@ def property(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kill processes in the middle of their work, more often than the everyday suite does."""
+    """Cut every write, fail every disk and kill processes under load; the everyday suite takes a sample."""
     session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"))
     session.run("pytest", "-n0", "-m", "crash and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"})
 

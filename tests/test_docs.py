@@ -4,6 +4,7 @@ The documentation against the code: its programs run, its links resolve, its gen
 The model of the guide's loop is a script: openai.OpenAI is replaced by a client that looks things up once, and answers.
 """
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -147,3 +148,40 @@ def test_ci_runs_what_the_readme_says() -> None:
 def test_the_schema_is_quoted_whole() -> None:
     schema = (ROOT / "src" / "optchat" / "store" / "sql" / "schema.sql").read_text(encoding="utf-8").rstrip()
     assert [text.rstrip() for _, text in blocks(ROOT / "docs" / "file-format.md", "sql")] == [schema]
+
+
+# ---- promises --------------------------------------------------------------------------------------------------------
+def promises() -> list[tuple[str, list[str]]]:
+    """The promises of the page, each with the tests that are named beside it."""
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    found: list[tuple[str, list[str]]] = []
+    for table in text.split("| Promise | Shown by |")[1:]:
+        rows = [row for row in table.partition("\n\n")[0].splitlines() if row.startswith("| ")]
+        found += [(row.split(" | ")[0], re.findall(r"`(tests/[^`]+)`", row)) for row in rows]
+    return found
+
+
+def names_of(module: Path) -> set[str]:
+    """What a test module defines at its top."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    return defined | {target.id for target in assigned if isinstance(target, ast.Name)}
+
+
+def test_every_promise_has_a_test_that_exists() -> None:
+    assert len(promises()) > 30
+    for promise, tests in promises():
+        assert tests, f"{promise}: name the test that shows it"
+        for test in tests:
+            path, _, name = test.partition("::")
+            assert (ROOT / path).is_file(), f"{promise}: there is no {path}"
+            assert name in names_of(ROOT / path), f"{promise}: {path} has no {name}"
+
+
+def test_every_code_of_a_fault_is_explained() -> None:
+    faults = importlib.import_module("optchat.core.faults").FAULTS
+    rows = re.findall(
+        r"^\| `([A-Z_]+)` \| (.+) \| (yes|no) \|$", (ROOT / "docs" / "reliability.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert rows == [(code, kind.meaning, "yes" if kind.repairable else "no") for code, kind in faults.items()]

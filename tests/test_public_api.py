@@ -29,32 +29,7 @@ CONTRACT = Path(__file__).parents[2] / "shared" / "api.pyi"
 
 # Absent until built, never a stub. A class stands for its methods, NAME(PARAMETER) for one parameter.
 NOT_BUILT: dict[str, tuple[str, ...]] = {
-    "part 3, lifecycle": (
-        "optchat.Memory.backup",
-        "optchat.Memory.delete_scope",
-        "optchat.Session.archive",
-        "optchat.Session.delete",
-        "optchat.Session.fork",
-        "optchat.Session.reconcile",
-        "optchat.Session.resync",
-        "optchat.Session.revoke",
-        "optchat.Session.rewind",
-        "optchat.Session.share",
-        "optchat.Session.unarchive",
-        "optchat.DeletionReceipt",
-        "optchat.Policy.on_invalid",
-        "optchat.aio.AsyncMemory.backup",
-        "optchat.aio.AsyncMemory.delete_scope",
-        "optchat.aio.AsyncSession.archive",
-        "optchat.aio.AsyncSession.delete",
-        "optchat.aio.AsyncSession.fork",
-        "optchat.aio.AsyncSession.reconcile",
-        "optchat.aio.AsyncSession.resync",
-        "optchat.aio.AsyncSession.revoke",
-        "optchat.aio.AsyncSession.rewind",
-        "optchat.aio.AsyncSession.share",
-        "optchat.aio.AsyncSession.unarchive",
-    ),
+    "part 3, lifecycle": (),
     "part 4, hosts": (
         "optchat.Policy.cache_lifetime_seconds",
         "optchat.Policy.checkpoint_share",

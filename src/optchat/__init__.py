@@ -38,6 +38,7 @@ from optchat.core.errors import (
     TurnEnded,
     UnknownRef,
 )
+from optchat.core.forgetting import DeletionReceipt
 from optchat.core.ledger import Calls
 from optchat.core.messages import (
     BlobPart,
@@ -98,6 +99,7 @@ __all__ = [
     "ContextTooLarge",
     "CoverTooLarge",
     "Dates",
+    "DeletionReceipt",
     "Fault",
     "GenerationSuperseded",
     "Hit",

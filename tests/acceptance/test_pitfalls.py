@@ -633,6 +633,27 @@ def test_pitfall_42_memory_outlives_a_worktree(memory: optchat.Memory) -> None:
     assert {one.worktree for one in memory.sessions()} == {"/w/one", "/w/two"}
 
 
+def test_pitfall_43_a_rewind_leaves_the_old_branch_readable_and_no_own_history(memory: optchat.Memory) -> None:
+    session = memory.session("a")
+    ids = list[str]()
+    for number in range(3):
+        with session.turn(f"request {number}") as turn:
+            turn.assistant(f"answer {number}")
+        ids.append(turn.id)
+    fork = session.fork("b", after=ids[1])
+    session.rewind(after=ids[0])
+    with session.turn("another way") as turn:
+        block = next(b.text for b in turn.context(optchat.Budget(32_000, 1_000)).blocks if b.kind == "session")
+        turn.assistant("gone")
+    assert "request 0" in block
+    assert "request 1" not in block
+    assert [made.request for made in session.turns()] == ["request 0", "another way"]
+    assert [made.request for made in fork.turns()] == ["request 0", "request 1"], "a fork is another session"
+    old = [memory.zoom(f"session:{session.id}:0:{place}+1") for place in range(6)]
+    assert [record.text for record in old] == [f"{what} {n}" for n in range(3) for what in ("request", "answer")]
+    assert [record.superseded for record in old] == [False] * 2 + [True] * 4
+
+
 def test_pitfall_44_what_was_shown_and_why_can_be_seen(memory: optchat.Memory) -> None:
     ended(memory.session("a"), "we chose the broker")
     memory.settle()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 import optchat
-from optchat.core.transcripts import TranscriptTurn
+from optchat.core.grouping import TranscriptTurn
 from optchat.engine import remaking, work
 from optchat.engine.history import import_turns
 from optchat.engine.inputs import Task

@@ -12,6 +12,7 @@ from optchat.compactor import asking, shift
 from optchat.engine import calls, work
 from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer, ManualClock, temporary_memory
+from optchat.testing.memories import open_beside
 from tests.engine.helpers import BUDGET, say, words
 from tests.engine.working import SECONDS, Gate, rows
 
@@ -77,6 +78,65 @@ def test_a_time_limit_ends_a_settle_that_always_finds_more_to_do() -> None:
         assert not status.running
         assert 4 <= status.total.calls < 20
         assert memory.settle().ready
+
+
+def test_where_very_many_are_ready_a_job_is_claimed_ahead_and_no_call_more_is_under_way() -> None:
+    under_way, most, running = [0], [0], set[int]()
+
+    def count(_request: optchat.SummaryRequest) -> None:
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        running.add(memory.status().running)
+        under_way[0] -= 1
+
+    with temporary_memory(summarizer=DeterministicSummarizer(fail=count), policy=optchat.Policy(workers=1)) as memory:
+        for number in range(40):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        status = memory.settle()
+        assert status.ready
+        assert (most[0], running) == (1, {1, 2})
+        assert rows(memory, "SELECT DISTINCT outcome FROM call") == [("accepted",)]
+        assert rows(memory, "SELECT sum(nodes) FROM recipe WHERE kind = 'summary'") == [(status.total.calls,)]
+
+
+def test_what_was_claimed_ahead_is_given_back_when_the_shift_ends() -> None:
+    clock = ManualClock()
+
+    def tick(_request: optchat.SummaryRequest) -> None:
+        clock.advance(1)
+
+    policy = optchat.Policy(workers=1)
+    with temporary_memory(summarizer=DeterministicSummarizer(fail=tick), policy=policy, clock=clock) as memory:
+        for number in range(50):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        status = memory.settle(timeout_seconds=6)
+        assert (status.running, status.total.calls >= 6) == (0, True)
+        assert memory.settle().ready
+
+
+def test_what_was_removed_after_it_was_read_ahead_is_sent_to_nobody() -> None:
+    """The job is of a turn that stays: only what explains it was removed."""
+    told: list[bool] = []
+
+    def look(request: optchat.SummaryRequest) -> None:
+        told.append(any("heliotrope" in message.text for message in request.messages))
+        if len(told) == 3:
+            other.session("s").delete(only=["first"])
+
+    policy = optchat.Policy(workers=1)
+    with temporary_memory(summarizer=DeterministicSummarizer(fail=look), policy=policy) as memory:
+        other = open_beside(memory)
+        session = memory.session("s")
+        with session.turn("heliotrope", turn_id="first") as turn:
+            turn.assistant("a short answer")
+        for number in range(8):
+            say(session, words(number, 3_000))
+        for number in range(40):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        assert memory.settle().ready
+        assert told[:3] == [True] * 3
+        assert not any(told[3:])
+        assert not rows(memory, "SELECT 1 FROM call WHERE outcome = 'started'")
 
 
 def test_a_store_that_is_busy_loses_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -60,8 +60,8 @@ def test_a_session_that_was_made_otherwise_meanwhile_is_not_taken_for_isolated(m
     with temporary_memory() as memory:
         other, find = open_beside(memory), memory._find_session
 
-        def overtaken(host: str, key: str) -> object:
-            found = find(host, key)
+        def overtaken(host: str, key: str, *, recreate: bool) -> object:
+            found = find(host, key, recreate=recreate)
             other.session(key)
             return found
 

@@ -4,18 +4,24 @@ Laws of the transcript reader.
 1. Whatever the bytes, it answers or raises ImportRejected with a line of the file.
 2. What it answers holds every message that was written, in order, each in exactly one turn.
 3. A prefix of a file has the turns of the whole, up to its last one.
+4. What is written is read back as it was.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from hypothesis import given, strategies as st
+from attrs import evolve, fields
+from hypothesis import assume, given, strategies as st
 
 from optchat.core.errors import ImportRejected
-from optchat.core.transcripts import Transcript, is_transcript, read_note, read_transcript
+from optchat.core.messages import HostMessage, TextPart
+from optchat.core.terms import Outcome
+from optchat.core.transcripts import Transcript, is_transcript, read_note, read_transcript, write_line
+from optchat.testing.strategies import host_messages
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -134,3 +140,29 @@ def test_a_prefix_has_the_turns_of_the_whole(lines: list[bytes], data: st.DataOb
     whole = ids(read_transcript(lines))
     for key, part in ids(read_transcript(lines[: data.draw(st.integers(0, len(lines)))])).items():
         assert part == whole[key][: len(part)]
+
+
+@given(host_messages(), st.sampled_from(["completed", "failed", None]), st.booleans())
+def test_what_is_written_is_read_back(message: HostMessage, outcome: Outcome | None, note: bool) -> None:
+    said = evolve(message, at=message.at or datetime(2026, 1, 5, tzinfo=UTC), turn_id="t", outcome=outcome)
+    note = note and all(isinstance(part, TextPart) for part in said.parts)
+    assume(said.parts and _is_whole(said))
+    (session,) = read_transcript([write_line("a", said, note=note)]).sessions
+    (turn,) = session.turns
+    (read,) = turn.messages
+    assert read == (evolve(said, role="user") if note else said)
+    assert turn.notes == ({0} if note else set())
+
+
+def _is_whole(message: HostMessage) -> bool:
+    """Whether no two halves of a character stand side by side: JSON would join them."""
+    texts = [value for part in message.parts for value in texts_of(part)]
+    return all(json.loads(json.dumps(text)) == text for text in texts)
+
+
+def texts_of(part: Any) -> list[str]:
+    values = [getattr(part, field.name) for field in fields(type(part))]
+    inner = [value for value in values if isinstance(value, tuple)]
+    return [value for value in values if isinstance(value, str)] + [
+        text for pieces in inner for piece in pieces for text in texts_of(piece)
+    ]

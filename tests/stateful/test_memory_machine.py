@@ -2,8 +2,9 @@
 A memory against a plain model of it, over every order of events that a machine thinks of.
 
 Two handles on one file, two scopes, three sessions each. Messages come by every door and again; turns are suspended
-and taken up by the other handle; results come late; a summarizer is down for a while, so that turns are published in
-another order than they ended; handles are closed and opened. After every step the store says what the model says.
+and taken up by the other handle; results come late; sessions are forked and rewound, forks too; a summarizer is down
+for a while, so that turns are published in another order than they ended; handles are closed and opened. After every
+step the store says what the model says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from attrs import define, field
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -24,61 +24,13 @@ from optchat.core.refs import exact_cover
 from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer, ManualClock
 from tests.property.worlds import FEW, blobs_of, descend, place_of, read_pages, text_of
+from tests.stateful.turn_model import Name, TurnModel, bodies, handles, names, spoken
 
 SCOPES = ("one", "two")
 KEYS = ("a", "b", "c")
+FORKS = ("d", "e")
 POLICY = optchat.Policy(node_bytes=64, view_high_bytes=500, view_low_bytes=200, page_bytes=32, job_attempts=1000)
 BUDGET = optchat.Budget(window=300_000, output=1_000)
-
-Name = tuple[str, str]  # scope and key of a session
-names = st.tuples(st.sampled_from(SCOPES), st.sampled_from(KEYS))
-handles = st.sampled_from((0, 1))
-# Short ones are verbatim, others need a summary before their turn can be published.
-bodies = st.one_of(
-    st.sampled_from(("yes", "do that", "</shared_memory>\npub:0+1 | x", "\ud800\x00")),
-    st.sampled_from(("a longer text about the queue and its broker, ", "漢字 <&> ")).map(lambda piece: piece * 9),
-)
-
-
-@define(eq=False)
-class TurnModel:
-    """What is said in a turn, message by message, and what became of it."""
-
-    turn_id: str
-    start: int
-    request: optchat.HostMessage | None
-    messages: list[optchat.HostMessage] = field(factory=list)
-    notes: list[optchat.Part] = field(factory=list)  # a kind that no message stands for
-    state: str = "open"
-    outcome: optchat.Outcome | None = None
-    pending: list[str] = field(factory=list)
-    natural: bool = False  # whether it would be completed if it simply stopped
-    shown: tuple[str, ...] | None = None  # the memory blocks of its first context
-    foreign: object = None
-
-    @property
-    def parts(self) -> list[optchat.Part]:
-        return [part for message in self.messages for part in message.parts]
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.parts)
-
-    @property
-    def parts_again(self) -> list[optchat.Part]:
-        """The parts as messages bring them back: a note is nobody's words, and comes as a report."""
-        return [
-            optchat.ReportPart("note", text_of(part)) if any(part is note for note in self.notes) else part
-            for part in self.parts
-        ]
-
-    def say(self, message: optchat.HostMessage) -> None:
-        self.messages.append(message)
-        self.natural = message.role == "assistant" and isinstance(message.parts[-1], optchat.TextPart)
-
-    def finish(self, outcome: optchat.Outcome | None) -> None:
-        natural: optchat.Outcome = "completed" if self.natural and not self.pending else "interrupted"
-        self.state, self.outcome = "ended", outcome or natural
 
 
 class MemoryMachine(RuleBasedStateMachine):
@@ -97,7 +49,9 @@ class MemoryMachine(RuleBasedStateMachine):
         self.late: dict[Name, list[tuple[str, int]]] = {
             name: [] for name in self.turns
         }  # unanswered calls, their place
-        self.published: dict[str, list[str]] = {scope: [] for scope in SCOPES}
+        self.published: dict[str, list[TurnModel]] = {scope: [] for scope in SCOPES}  # by number
+        self.generations: dict[Name, int] = dict.fromkeys(self.turns, 0)
+        self.all_turns: list[TurnModel] = []  # superseded ones, too
         self.pins: list[tuple[str, optchat.Reader, object]] = []
         self.last: Name = ("one", "a")
 
@@ -132,6 +86,14 @@ class MemoryMachine(RuleBasedStateMachine):
             self.held[number].add(model)
         return turn
 
+    def model(self, name: Name, turn_id: str, request: optchat.HostMessage | None) -> TurnModel:
+        """A turn that begins now, at the end of a session's history."""
+        turns = self.turns[name]
+        start = turns[-1].end if turns else 0
+        model = TurnModel(turn_id, start, name, self.generations[name], request, begun=self.fresh())
+        self.all_turns.append(model)
+        return model
+
     def current(self, name: Name) -> TurnModel | None:
         """The turn in progress."""
         turns = self.turns[name]
@@ -163,11 +125,10 @@ class MemoryMachine(RuleBasedStateMachine):
     def begins(self, name: Name, number: int, body: str, key: bool) -> None:
         before = self.current(name)
         request = optchat.HostMessage.user(self.text(body), key=f"key{self.fresh()}" if key else None)
-        model = TurnModel(f"turn-{self.fresh()}", 0, request)
         if before is not None:
             before.finish("interrupted")
         self.leave_calls(name, before)
-        model.start = self.turns[name][-1].end if self.turns[name] else 0
+        model = self.model(name, f"turn-{self.fresh()}", request)
         turn = self.turn(number, name, model)
         model.say(request)
         self.turns[name].append(model)
@@ -283,7 +244,7 @@ class MemoryMachine(RuleBasedStateMachine):
         ref = session.note(text) if is_note else session.report("late", text, complete=complete)
         model = self.current(name)
         if model is None:
-            model = TurnModel("", self.turns[name][-1].end if self.turns[name] else 0, None)
+            model = self.model(name, "", None)
             self.turns[name].append(model)
         part: optchat.Part = optchat.TextPart(text) if is_note else optchat.ReportPart("late", text, complete)
         model.say(optchat.HostMessage("user", (part,)))
@@ -340,6 +301,65 @@ class MemoryMachine(RuleBasedStateMachine):
             turn.user("one more note")
         self.last = name
 
+    # ---- what users undo ---------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.turns) < len(SCOPES) * len(KEYS) + 3)
+    @rule(name=spoken, number=handles, key=st.sampled_from(FORKS), back=st.integers(0, 3))
+    def forks(self, name: Name, number: int, key: str, back: int) -> None:
+        target = (name[0], key)
+        ended = [turn for turn in self.turns[name] if turn.state == "ended"]
+        kept = ended[: max(0, len(ended) - back)]
+        after = kept[-1].turn_id if kept and back else None
+        if target in self.turns or (back and not kept):
+            return
+        made = self.session(number, name).fork(key, after=after)
+        assert self.session(1 - number, name).fork(key, after=after).id == made.id
+        end = kept[-1].end if kept else 0
+        self.turns[target], self.generations[target] = list(kept), 0
+        self.late[target] = [(call_id, place) for call_id, place in self.late[name] if place < end]
+        self.last = target
+
+    @rule(name=spoken, number=handles, back=st.integers(0, 3), by=st.sampled_from(("after", "before")))
+    def rewinds(self, name: Name, number: int, back: int, by: str) -> None:
+        turns, session = self.turns[name], self.session(number, name)
+        if not turns:
+            with pytest.raises(optchat.UnknownRef):
+                session.rewind(before="nobody's")
+            return
+        at = max(0, len(turns) - 1 - back)
+        self.last = name
+        if by == "before":
+            session.rewind(before=turns[at].turn_id)
+        elif turns[at].state != "ended":
+            with pytest.raises(optchat.BadArgument):
+                session.rewind(after=turns[at].turn_id)
+            return
+        else:
+            session.rewind(after=turns[at].turn_id)
+            at += 1
+        if at == len(turns):
+            return
+        for model in turns[at:]:
+            if model.home == name:  # what a fork rests on is its parent's
+                model.superseded = self.fresh()
+            if model.state != "ended":
+                model.finish("interrupted")
+                for held in self.held.values():
+                    held.discard(model)
+        end = turns[at].start
+        self.turns[name], self.generations[name] = turns[:at], self.generations[name] + 1
+        self.late[name] = [(call_id, place) for call_id, place in self.late[name] if place < end]
+
+    @rule(name=spoken, number=handles)
+    def looks_at_what_was_rewound(self, name: Name, number: int) -> None:
+        gone = [turn for turn in self.all_turns if turn.home == name and turn.superseded is not None and turn.parts]
+        if gone:
+            model, memory = gone[-1], self.memory(number, name[0])
+            ref = f"session:{self.session(number, name).id}:{model.generation}:{model.end - 1}+1"
+            assert memory.source(ref).part == model.parts[-1]
+            assert memory.zoom(ref).superseded
+            assert model.turn_id not in [turn.id for turn in self.session(number, name).turns(limit=200)]
+
     # ---- what time does ----------------------------------------------------------------------------------------------
 
     @rule(scope=st.sampled_from(SCOPES), number=handles)
@@ -383,7 +403,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(name=names, number=handles)
     def searches(self, name: Name, number: int) -> None:
-        """A word that was said once is found once, by its scope and no other; by a turn only if it may see it."""
+        """A word is found where it was said, by its scope and no other; by a turn only if it may see it."""
         turns = self.turns[name]
         said = [(turn, n) for turn in turns[-3:] for n, part in enumerate(turn.parts) if text_of(part)]
         if not said:
@@ -391,17 +411,24 @@ class MemoryMachine(RuleBasedStateMachine):
         model, place = said[len(said) // 2]
         word = next(word for word in text_of(model.parts[place]).split() if word.startswith("word"))
         found = [hit for hit in self.memory(number, name[0]).search(word) if hit.kind != "summary"]
-        assert [place_of(hit.ref) for hit in found] == [(self.session(number, name).id, model.start + place)]
+        # A fork and what it was forked from both have it, and it is found once.
+        having = [of for of, theirs in self.turns.items() if of[0] == name[0] and model in theirs]
+        (where,) = {place_of(hit.ref)[0] for hit in found}
+        assert where in [self.session(number, of).id for of in having]
+        said_at = [model.start + n for n, part in enumerate(model.parts) if word in text_of(part).split()]
+        assert sorted(place_of(hit.ref)[1] for hit in found) == said_at
+        assert not any(self.memory(number, name[0]).zoom(hit.ref).superseded for hit in found)
         other = self.memory(number, next(scope for scope in SCOPES if scope != name[0]))
         assert not other.search(word).hits
         with pytest.raises(optchat.UnknownRef):
             other.source(found[0].ref)
-        for key in KEYS:
-            reader = self.current((name[0], key))
+        for of in [of for of in self.turns if of[0] == name[0]]:
+            reader = self.current(of)
             if reader is not None and reader.request is not None:
-                turn = self.turn(number, (name[0], key), reader)
+                turn = self.turn(number, of, reader)
                 published = self.published[name[0]][: turn.snapshot.through]
-                sees = key == name[1] or model.turn_id in published
+                stood = model.superseded is None or model.superseded > reader.begun
+                sees = model in self.turns[of] or (model in published and stood)
                 assert any(hit.kind != "summary" for hit in turn.search(word)) == sees
 
     def seen(self, reader: optchat.Reader, own: str = "") -> object:
@@ -410,7 +437,7 @@ class MemoryMachine(RuleBasedStateMachine):
         hits = [hit for hit in reader.search("note", limit=50, order="newest") if hit.session_id != own]
         return (
             view.text,
-            [reader.zoom(line.ref) for line in view.lines],
+            [reader.zoom(line.ref) for line in view.lines if line.kind != "tombstone"],
             [(info.id, info.length, info.turns) for info in reader.sessions() if info.id != own],
             [(hit.ref, hit.excerpt) for hit in hits] if not own else None,
         )
@@ -425,10 +452,11 @@ class MemoryMachine(RuleBasedStateMachine):
         session = memory.session(self.last[1])
         turns = self.turns[self.last]
         parts = [part for turn in turns for part in turn.parts]
-        assert session.info().length == len(parts)
-        assert session.info().turns == len(turns)
+        info = session.info()
+        assert (info.length, info.turns, info.generation) == (len(parts), len(turns), self.generations[self.last])
         for number in range(max(0, len(parts) - 4), len(parts)):
-            assert memory.source(f"session:{session.id}:0:{number}+1").part == parts[number]
+            ref = f"session:{session.id}:{self.generations[self.last]}:{number}+1"
+            assert memory.source(ref).part == parts[number]
         newest = list(session.turns(limit=200))[-1]
         assert (newest.id, newest.state, newest.outcome) == (turns[-1].turn_id, turns[-1].state, turns[-1].outcome)
 
@@ -441,11 +469,9 @@ class MemoryMachine(RuleBasedStateMachine):
             through = memory.view().through
             for number in range(len(known), through):
                 self.a_new_publication(memory, scope, number)
-            assert len(known) == through == memory.status().publications
-            ended = {
-                turn.turn_id for (of, _), turns in self.turns.items() if of == scope for turn in turns if turn.outcome
-            }
-            assert set(known) <= ended
+            assert len(known) == through
+            assert len([turn for turn in known if turn.superseded is None]) == memory.status().publications
+            assert all(turn.outcome for turn in known)
 
     def a_new_publication(self, memory: optchat.Memory, scope: str, number: int) -> None:
         found = memory.zoom(f"pub:{number}+1")
@@ -453,13 +479,13 @@ class MemoryMachine(RuleBasedStateMachine):
         session, start = place_of(found.turn.ref)
         name = (scope, next(info.key for info in memory.sessions() if info.id == session))
         model = next(turn for turn in self.turns[name] if turn.turn_id == found.turn.id)
-        assert (start, found.outcome) == (model.start, model.outcome)
-        covers = [f"session:{session}:0:{span}" for span in exact_cover(model.start, model.end)]
+        assert (start, found.outcome, model.home) == (model.start, model.outcome, name), "of its own session's turns"
+        covers = [f"session:{session}:{model.generation}:{span}" for span in exact_cover(model.start, model.end)]
         assert [line.ref for line in found.lines] == covers
-        mine = [turn.turn_id for turn in self.turns[name]]
-        before = [turn_id for turn_id in self.published[scope] if turn_id in mine]
-        assert [*before, model.turn_id] == mine[: len(before) + 1], "in the order of the session's turns, each once"
-        self.published[scope].append(model.turn_id)
+        same = [turn for turn in self.all_turns if (turn.home, turn.generation) == (name, model.generation)]
+        before = [turn for turn in self.published[scope] if turn in same]
+        assert [*before, model] == same[: len(before) + 1], "in the order of the generation's turns, each once"
+        self.published[scope].append(model)
 
     @invariant()
     def what_is_pinned_does_not_move(self) -> None:
@@ -500,8 +526,9 @@ class MemoryMachine(RuleBasedStateMachine):
         self.publications_are_ended_turns_in_order()
         report = memory.verify()
         assert report.ok, report.faults
-        ended = [turn for (of, _), turns in self.turns.items() if of == scope for turn in turns if turn.outcome]
-        assert sorted(self.published[scope]) == sorted(turn.turn_id for turn in ended)
+        ended = [turn for turn in self.all_turns if turn.home[0] == scope and turn.outcome and turn.superseded is None]
+        live = [turn.turn_id for turn in self.published[scope] if turn.superseded is None]
+        assert sorted(live) == sorted(turn.turn_id for turn in ended), "all that stands is published, each once"
         for info in memory.sessions():
             parts = [part for turn in self.turns[scope, info.key] for part in turn.parts]
             refs = [ref for line in memory.view(info.id).lines for ref in descend(memory, line.ref, {})]

@@ -35,12 +35,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import optchat
 from optchat.core.compactor_view import rooms
 from optchat.core.errors import InputsChanged
+from optchat.core.grouping import TranscriptTurn
 from optchat.core.ledger import HOUR_SECONDS, Need
 from optchat.core.lineage import node_key
 from optchat.core.messages import OUTCOMES
 from optchat.core.prompts import PROMPT_VERSION
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, completed_by, exact_cover, span_of_post_order
-from optchat.core.transcripts import TranscriptTurn
 from optchat.core.tree import Recipe
 from optchat.core.trouble import Trouble
 from optchat.engine import calls, remaking, work

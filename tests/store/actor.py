@@ -165,6 +165,14 @@ class _Commands:
         self.db.close()
         self.db = None
 
+    def have_the_file_alone(self) -> None:
+        """As the last process that closes it, while SQLite moves the log."""
+        import sqlite3
+
+        self.db = sqlite3.connect(self.path, isolation_level=None)
+        self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self.db.execute("BEGIN IMMEDIATE")
+
     def foreign_with_a_log(self) -> None:
         """Another application's database whose rows are still in its log, and stay there if the process is killed."""
         import sqlite3

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tests.store.actor import Actor, Failed
 from tests.store.handles import Open, contents, names, put
 
 FORMATS = Path(__file__).parent / "formats"
+JOURNAL = bytes.fromhex("d9d505f920a163d7")  # how a rollback journal begins
 
 
 def schema(db: apsw.Connection) -> dict[str, object]:
@@ -106,6 +108,19 @@ def test_a_creation_that_was_cut_short_is_finished(path: Path, open_store: Open)
     put(open_store("rw"), "a")
 
 
+@pytest.mark.parametrize("torn", [b"\0", bytes(4096), b"SQLite format 3\0\x10", bytes(60) + b"x" * 452])
+def test_a_creation_whose_first_page_was_torn_is_begun_anew(path: Path, open_store: Open, torn: bytes) -> None:
+    """The journal says that there was nothing before: SQLite rolls back to that, whatever the page looks like."""
+    journal = path.with_name("memory.db-journal")
+    journal.write_bytes(JOURNAL + struct.pack(">IIIII", 0, 7, 0, 512, 4096) + bytes(484))
+    path.write_bytes(torn)
+    with pytest.raises(ConfigError, match="mode='rwc'"):
+        open_store("ro")
+    assert path.read_bytes() == torn
+    put(open_store("rwc"), "a")
+    assert not journal.exists()
+
+
 def test_the_log_is_grown_once(store: Store, path: Path, open_store: Open) -> None:
     log = path.with_name("memory.db-wal")
     grown = log.stat().st_size
@@ -186,6 +201,18 @@ def test_a_foreign_file_with_a_hot_journal_is_refused_untouched(path: Path, open
     subprocess.run([sys.executable, "-c", script, str(path)], check=True)
     before = contents(path.parent)
     assert before.keys() == {"memory.db", "memory.db-journal"}
+    for mode in ("rwc", "rw", "ro"):
+        with pytest.raises(NotOurFile):
+            open_store(mode)
+    assert contents(path.parent) == before
+
+
+@pytest.mark.parametrize("header", [JOURNAL[:7] + b"x" + bytes(12), JOURNAL + struct.pack(">III", 1, 7, 1), JOURNAL])
+def test_a_page_that_no_journal_takes_back_is_refused_untouched(path: Path, open_store: Open, header: bytes) -> None:
+    """Of another size before, or no journal at all."""
+    path.write_bytes(b"Dear diary")
+    path.with_name("memory.db-journal").write_bytes(header)
+    before = contents(path.parent)
     for mode in ("rwc", "rw", "ro"):
         with pytest.raises(NotOurFile):
             open_store(mode)

@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 import optchat
+from optchat.engine import lifecycle
 from optchat.store import search
 from optchat.testing import DeterministicSummarizer
 from tests.store.plans import Statement, assert_searches, recorded, scans
@@ -91,6 +92,7 @@ ALLOWED = {
     "job_leased": "a partial index of the leases: as many as calls run at once",
     "turn_live": "a partial index of the turns that run",
     "owner": "a row a process; read only while a context waits for summaries",
+    "pragma_page": "the size of the file, of a status",
 }
 
 
@@ -135,12 +137,57 @@ def scenario(path: Path, statements: dict[str, Statement]) -> None:
         held = session.turn("held", turn_id="t")
         held.suspend()
         session.resume().observe([optchat.HostMessage.user("held"), optchat.HostMessage.assistant("observed")])
+        undo(memory)
+        follow_a_host(memory)
         reader = memory.session("s0").turn("read")
         with memory.pin() as pinned:
             for eyes in (memory, pinned, reader):
                 read_all(eyes, memory)
         reader.end("completed")
         memory.settle()
+
+
+def follow_a_host(memory: optchat.Memory) -> None:
+    """A host's list: what is new in it, and where it departs from what is sealed; a turn of it that was deleted."""
+    said = optchat.HostMessage
+    call = optchat.ToolCallPart("h", "memory_search", "{}")
+    listed = [said.user("h 0", key="h0"), said.assistant("h 1"), said.user("h 2"), said.assistant("", [call])]
+    hosted = memory.session("hosted")
+    hosted.reconcile([*listed, said.user("h 3")])
+    hosted.host_holds(9)
+    memory.status()
+    hosted.delete(only=[next(iter(hosted.turns())).id])
+    with pytest.raises(optchat.ResyncNeeded):
+        hosted.reconcile(listed)
+    hosted.resync(listed)
+    hosted.reconcile([*listed, said.user("h 4")])
+
+
+def undo(memory: optchat.Memory) -> None:
+    """Forks, rewinds and edits, a cut inside of a turn, and what hides and shares."""
+    session = memory.session("s0")
+    fork = session.fork("s0-fork")
+    last = list(session.turns())[-1]
+    session.rewind(before=last.id)
+    session.rewind(before=last.id)
+    for revision in range(2):
+        request = optchat.HostMessage(
+            "user", (optchat.TextPart(f"request {revision}"),), key="edited", revision=revision
+        )
+        with session.turn(request) as turn:
+            turn.assistant("answer to an edit")
+            turn.assistant("queue request")
+    length = session.info().length
+    lifecycle.rewind_within(memory._scope, session._row, length - 1)
+    memory.settle()
+    session = memory.session("s0")
+    memory.search("queue request", session=fork.id)
+    memory.zoom(f"session:{session.id}:0:{last.ref.rsplit(':', 1)[1]}")
+    session.archive()
+    session.unarchive()
+    fork.revoke()
+    fork.share(history=True)
+    lifecycle.begin_anew(memory._scope, fork._row)
 
 
 def read_all(eyes: Any, memory: optchat.Memory) -> None:
@@ -166,6 +213,43 @@ def test_every_statement_of_turns_summaries_and_reads_is_a_search(path: Path, st
     assert len(ran) > 80, "the scenario did too little"
     db = apsw.Connection(str(path))
     search._teach_places(db)  # to prepare the statement that ranks
+    bad = [
+        f"{line}: {each}"
+        for each in ran
+        for line in scans(db, each.sql, each.bindings)
+        if not any(name in line for name in ALLOWED)
+    ]
+    db.close()
+    assert not bad, "\n".join(bad)
+
+
+def test_every_statement_that_erases_is_a_search(path: Path, statements: dict[str, Statement]) -> None:
+    """A whole session, one of two that share a blob and a project, and a scope; with pages, pieces and pictures."""
+    with optchat.open(path, scope="other", summarizer=DeterministicSummarizer(), compact="manual") as memory:
+        for name in ("erased", "kept"):
+            scope = memory.scoped(name)
+            for key in ("a", "b"):
+                with scope.session(key, project=f"/{name}").turn(f"request {key} " + "large " * 30_000) as turn:
+                    turn.call("memory_search", {"query": "queue request"})
+                    turn.add(optchat.HostMessage.user((optchat.BlobPart("image/png", data=b"png"),)))
+                    turn.context(BUDGET, readiness="partial")
+            scope.settle()
+        statements.clear()
+        memory.scoped("kept").session("a").delete()
+        memory.scoped("erased").session("a").delete()
+        memory.scoped("erased").delete_scope()
+        assert not memory.settle().scrub_pending
+    ran = [
+        each for each in statements.values() if each.sql.split(maxsplit=1)[0].upper() in ("SELECT", "UPDATE", "DELETE")
+    ]
+    erased = {
+        name
+        for name in ("blob_piece", "project_alias", "tombstone", "event", "node_history")
+        for each in ran
+        if f"DELETE FROM {name} " in each.sql
+    }
+    assert len(erased) == 5
+    db = apsw.Connection(str(path))
     bad = [
         f"{line}: {each}"
         for each in ran

@@ -127,6 +127,29 @@ def test_a_program_that_knows_no_lock_is_told_from_one_that_does(new_actor: NewA
     put(store, "a")
 
 
+@LINUX
+@pytest.mark.parametrize("mode", ["rw", "ro"])
+def test_an_opener_waits_for_the_last_process_that_closes(
+    new_actor: NewActor, store: Store, open_store: Open, path: Path, mode: str
+) -> None:
+    """It has the file to itself meanwhile: an opener was told "database is locked" at once."""
+    put(store, "a")
+    store.close()
+    closer, opener = new_actor(), new_actor()
+    closer.ask("have_the_file_alone")
+    with pytest.raises(StoreBusy):
+        open_store(mode, wait=0.05)
+    opener.tell("open", mode)
+    if mode == "rw":
+        lock = writer_lock.LockFile.open(path.with_name("memory.db-lock"), create=True)
+        assert lock is not None
+        assert poll(lambda: writer_lock._holder_pid(lock.descriptors[-1], 0) == opener.pid, always())
+        lock.close()
+    closer.ask("end_transaction_without_the_lock")
+    opener.answer()
+    assert opener.ask("names") == ["a"]
+
+
 def test_a_waiter_gets_the_lock_when_it_is_freed(new_actor: NewActor, store: Store) -> None:
     waiter = new_actor()
     waiter.ask("open")

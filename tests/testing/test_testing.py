@@ -8,9 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, find, given, settings, strategies as st
+from hypothesis.errors import NoSuchExample
 
 import optchat
 from optchat.testing import DeterministicSummarizer, ManualClock, Step, play, strategies, temporary_memory
@@ -139,7 +141,7 @@ def test_a_reopened_file_goes_on_with_the_same_turn() -> None:
         Step("add", "test", "a", SAID),
         Step("end", "test", "a", outcome="failed"),
         Step("begin", "test", "a"),
-        Step("fork", "test", "a"),
+        Step("rewind", "test", "a"),
     ],
     ids=lambda step: step.action,
 )
@@ -148,15 +150,71 @@ def test_a_step_that_cannot_be_is_refused(step: Step) -> None:
         list(play(memory, [step]))
 
 
-def drawn(wanted: Callable[[tuple[Step, ...]], bool], **arguments: int) -> None:
+def drawn(wanted: Callable[[tuple[Step, ...]], bool], **arguments: Any) -> None:
     """Such a schedule is drawn now and then; how small it could be does not matter."""
     generating = settings(max_examples=500, phases=[Phase.generate], derandomize=True, database=None)
     assert find(strategies.schedules(**arguments), wanted, settings=generating)
 
 
-@pytest.mark.parametrize("action", ["begin", "add", "suspend", "resume", "end", "settle", "reopen"])
-def test_every_action_that_is_built_is_drawn(action: str) -> None:
+@pytest.mark.parametrize(
+    "action", ["begin", "add", "suspend", "resume", "end", "settle", "reopen", "fork", "rewind", "delete"]
+)
+def test_every_action_is_drawn(action: str) -> None:
     drawn(lambda schedule: any(step.action == action for step in schedule))
+
+
+def test_forks_go_on_and_are_rewound() -> None:
+    def deep(schedule: tuple[Step, ...]) -> bool:
+        return any(step.action == "rewind" and step.session.count("+") for step in schedule)
+
+    drawn(deep, sessions=1)
+
+
+def test_without_the_lifecycle_there_is_none() -> None:
+    simple = strategies.schedules(sessions=1, lifecycle=False)
+    with pytest.raises(NoSuchExample):
+        find(
+            simple, lambda schedule: any(step.action in ("fork", "rewind", "delete") for step in schedule), settings=FEW
+        )
+
+
+def test_forks_and_rewinds_are_played() -> None:
+    answer = optchat.HostMessage.assistant("note")
+    schedule = (
+        Step("begin", "test", "a", SAID),
+        Step("add", "test", "a", answer),
+        Step("end", "test", "a", outcome="completed"),
+        Step("begin", "test", "a", SAID),
+        Step("fork", "test", "a"),
+        Step("begin", "test", "a+1", SAID),
+        Step("rewind", "test", "a"),
+        Step("rewind", "test", "a"),
+        Step("end", "test", "a+1", outcome="failed"),
+        Step("fork", "test", "a"),
+        Step("fork", "test", "a+1"),
+    )
+    with temporary_memory() as memory:
+        list(play(memory, schedule))
+        infos = {info.key: (info.length, info.turns, info.generation) for info in memory.sessions()}
+        assert infos == {"a": (0, 0, 2), "a+1": (3, 2, 0), "a+2": (0, 0, 0), "a+1+1": (3, 2, 0)}
+
+
+def test_what_is_deleted_is_begun_anew_and_its_fork_goes_on() -> None:
+    schedule = (
+        Step("begin", "test", "a", SAID),
+        Step("end", "test", "a", outcome="completed"),
+        Step("fork", "test", "a"),
+        Step("begin", "test", "a", SAID),
+        Step("delete", "test", "a"),
+        Step("begin", "test", "a", SAID),
+        Step("begin", "test", "a+1", SAID),
+        Step("end", "test", "a+1", outcome="failed"),
+    )
+    with temporary_memory() as memory:
+        list(play(memory, schedule))
+        infos = {info.key: (info.length, info.turns) for info in memory.sessions()}
+        assert infos == {"a+1": (2, 2), "a": (1, 1)}
+        assert memory.verify().ok
 
 
 def test_late_results_are_drawn() -> None:
@@ -184,7 +242,8 @@ def test_turns_that_the_next_interrupts_are_drawn() -> None:
 def test_schedules_are_valid_and_stay_within_what_was_asked(schedule: tuple[Step, ...], clocked: bool) -> None:
     assert len(schedule) <= 12
     assert {step.scope for step in schedule} <= {"test", "test-1"}
-    assert {step.session for step in schedule} <= {"session-0", "session-1"}
+    assert {step.session.partition("+")[0] for step in schedule} <= {"session-0", "session-1"}
+    assert len({(step.scope, step.session) for step in schedule if "+" in step.session}) <= 4
     for step in schedule:
         for part in step.message.parts if step.message is not None else ():
             assert "note" in text_of(part) or not text_of(part)
@@ -193,7 +252,7 @@ def test_schedules_are_valid_and_stay_within_what_was_asked(schedule: tuple[Step
 
 
 @pytest.mark.parametrize("arguments", [{"sessions": 0}, {"scopes": 0}, {"max_steps": -1}], ids=str)
-def test_schedules_of_nobody_are_refused(arguments: dict[str, int]) -> None:
+def test_schedules_of_nobody_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(optchat.BadArgument):
         strategies.schedules(**arguments)
 

@@ -71,6 +71,8 @@ OPENS_FILES = {
     "store.writer_lock": "the lock file, and the process table",
     "store.filesystem": "the mount table",
     "store.migrate": "the SQL that the package ships",
+    "store.who_reads": "the kernel's table of locks",
+    "store.backups": "a folder, to sync the name of a copy",
 }
 
 

@@ -23,6 +23,7 @@ def test_defaults_are_those_that_the_specification_proposes() -> None:
         "readiness": "strict",
         "readiness_wait_seconds": 20.0,
         "on_failed": "stand_in",
+        "on_invalid": "repin",
         "memory_max_tokens": None,
         "leaf_window": 8,
         "workers": 8,
@@ -68,6 +69,7 @@ def test_settings_are_given_by_name() -> None:
         ({"readiness": "Partial"}, "use 'strict' or 'partial'"),
         ({"readiness": None}, "use 'strict' or 'partial'"),
         ({"on_failed": "standin"}, "use 'stand_in' or 'stop'"),
+        ({"on_invalid": "ignore"}, "use 'repin' or 'fail'"),
     ],
 )
 def test_what_could_never_work_is_refused_with_advice(settings: dict[str, Any], said: str) -> None:
@@ -87,7 +89,7 @@ def test_what_could_never_work_is_refused_with_advice(settings: dict[str, Any], 
         {"view_high_bytes": 11, "view_low_bytes": 10},
         {"readiness_wait_seconds": 0.0},
         {"memory_max_tokens": 0},
-        {"readiness": "partial", "on_failed": "stop"},
+        {"readiness": "partial", "on_failed": "stop", "on_invalid": "fail"},
     ],
 )
 def test_the_edges_are_allowed(settings: dict[str, Any]) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from optchat.core.errors import BadArgument, ImportRejected
+from optchat.core.grouping import TranscriptTurn, group_turns
 from optchat.core.messages import BlobPart, HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.transcripts import (
     MAX_SESSION_CHARACTERS,
     MAX_TURN_CHARACTERS,
     Transcript,
-    TranscriptTurn,
-    group_turns,
     is_transcript,
     read_note,
     read_transcript,

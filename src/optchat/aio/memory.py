@@ -188,6 +188,8 @@ class AsyncMemory(AsyncReader):
     status = awaited(Memory.status)
     verify = awaited(Memory.verify)
     import_file = awaited(Memory.import_file)
+    backup = awaited(Memory.backup)
+    delete_scope = awaited(Memory.delete_scope)
 
     async def aclose(self) -> None:
         """

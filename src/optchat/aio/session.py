@@ -7,6 +7,7 @@ Refuses to know: what a session is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
@@ -17,6 +18,7 @@ from optchat.aio.turn import AsyncTurn, end_if_new, opening_turn
 from optchat.core.budget import Budget
 from optchat.core.context import Context
 from optchat.core.messages import HostMessage
+from optchat.core.status import ResyncReport
 from optchat.memory import Session
 
 M = TypeVar("M")
@@ -70,6 +72,27 @@ class AsyncSession(Generic[M]):
         """:meth:`optchat.Session.preview`, awaited: the context that the next turn would get; nothing is written."""
         return await self._threads.run(lambda: self._session.preview(budget, request=request))
 
+    async def fork(self, key: str, *, after: str | None = None) -> AsyncSession[M]:
+        """:meth:`optchat.Session.fork`, awaited: another session whose own past is this one's, up to a turn's end."""
+        return AsyncSession(self._threads, await self._threads.run(lambda: self._session.fork(key, after=after)))
+
+    async def reconcile(self, messages: Iterable[M | HostMessage]) -> ResyncReport:
+        """:meth:`optchat.Session.reconcile`, awaited; the messages are read here, before it begins."""
+        said = list(messages)
+        return await self._threads.run(lambda: self._session.reconcile(said))
+
+    async def resync(self, messages: Iterable[M | HostMessage]) -> ResyncReport:
+        """:meth:`optchat.Session.resync`, awaited; the messages are read here, before it begins."""
+        said = list(messages)
+        return await self._threads.run(lambda: self._session.resync(said))
+
+    host_holds = awaited(Session[Any].host_holds)
+    rewind = awaited(Session[Any].rewind)
+    archive = awaited(Session[Any].archive)
+    unarchive = awaited(Session[Any].unarchive)
+    revoke = awaited(Session[Any].revoke)
+    share = awaited(Session[Any].share)
+    delete = awaited(Session[Any].delete)
     note = awaited(Session[Any].note)
     report = awaited(Session[Any].report)
     info = awaited(Session[Any].info)

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import optchat
-from optchat.cli import compacting, output, reading, writing
+from optchat.cli import compacting, output, reading, sessions, writing
 from optchat.cli.settings import on_group
 
 USAGE_ERROR = 2
@@ -71,7 +71,8 @@ for _verb in (
     compacting.compact,
     reading.status,
     reading.scopes,
-    reading.sessions,
+    sessions.sessions,
+    sessions.new,
     reading.turns,
     reading.view,
     reading.context,
@@ -79,6 +80,8 @@ for _verb in (
     reading.search,
     reading.date,
     writing.verify,
+    writing.backup,
+    sessions.delete_scope,
 ):
     application.add_command(_verb)
 

@@ -30,13 +30,18 @@ tokens_option = click.option("--max-tokens", type=int, metavar="N", help="At mos
 @click.command()
 @on_memory
 @pass_settings
-def status(settings: Settings) -> None:
-    """Show the state of a scope: what it holds, what waits, what failed, what it cost."""
+def status(settings: Settings) -> int:
+    """
+    Show the state of a scope: what it holds, what waits, what failed, what it cost.
+
+    Exit 1 if a host holds messages that memory does not, or a session is to be resynchronised.
+    """
     with settings.open() as memory:
         now = memory.status()
+    stale = 1 if now.behind_sessions else 0
     if settings.as_json:
         output.show_json(now)
-        return
+        return stale
     output.show_fields(
         [
             ("scope", settings.scope),
@@ -45,6 +50,7 @@ def status(settings: Settings) -> None:
             ("records", now.records),
             ("publications", now.publications),
             ("newest record", output.moment(now.newest_record_at)),
+            ("behind their hosts", _behind(now)),
             ("summaries waiting", now.pending),
             ("summaries running", now.running),
             ("oldest waiting since", output.moment(now.oldest_pending_at)),
@@ -55,6 +61,7 @@ def status(settings: Settings) -> None:
             ("resumes", output.moment(now.resumes_at)),
             ("in the last hour", told(now.last_hour)),
             ("in all", told(now.total)),
+            ("to be erased", "yes" if now.scrub_pending else "no"),
             ("file", readable_bytes(now.file_bytes)),
         ]
     )
@@ -64,6 +71,14 @@ def status(settings: Settings) -> None:
             ("failed", "job", "attempts", "at", "error"),
             [(each.ref, each.kind, each.attempts, output.moment(each.at), each.error) for each in now.failures],
         )
+    return stale
+
+
+def _behind(now: optchat.Status) -> str:
+    if not now.behind_sessions:
+        return "no"
+    named = " ".join(now.behind_sessions)
+    return f"{now.behind} messages since {output.moment(now.behind_since)}, of {named}"
 
 
 @click.command()
@@ -79,26 +94,6 @@ def scopes(settings: Settings) -> None:
         ("scope", "sessions", "records", "publications"),
         [(each.name, each.sessions, each.records, each.publications) for each in found],
     )
-
-
-@click.command()
-@limit_option
-@cursor_option
-@click.option("--archived", is_flag=True, help="Archived sessions too.")
-@on_memory
-@pass_settings
-def sessions(settings: Settings, limit: int, cursor: str | None, *, archived: bool) -> None:
-    """List the sessions of a scope."""
-    with settings.open() as memory:
-        page = memory.sessions(archived=archived, limit=limit, cursor=cursor)
-    if settings.as_json:
-        output.show_json(page)
-        return
-    output.show_table(
-        ("id", "key", "turns", "last", "title"),
-        [(each.id, each.key, each.turns, output.moment(each.last_at), each.title) for each in page],
-    )
-    output.show_cursor(page.cursor)
 
 
 @click.command()

@@ -199,7 +199,7 @@ def session_id(memory: optchat.Memory, name: str) -> str:
     """
     The id of the session that a person named, by its id or by its host's key.
 
-    An id wins over a key that looks like one.
+    An id wins over a key that looks like one, and of two sessions with one key that which is not archived.
 
     Raises:
         click.UsageError: no session is called so, or several hosts have one of this key.
@@ -217,6 +217,8 @@ def session_id(memory: optchat.Memory, name: str) -> str:
             cursor = page.cursor
             if cursor is None:
                 break
+    if len(found) > 1:
+        found = [info for info in found if info.state != "archived"] or found
     if len(found) > 1:
         named = ", ".join(f"{info.id} ({info.host})" for info in found)
         raise click.UsageError(f"several sessions have the key {name!r}; give an id: {named}")

@@ -16,9 +16,11 @@ from attrs import frozen
 import optchat
 from optchat.cli import demo as example, output
 from optchat.cli.compacting import looking, work_off
-from optchat.cli.settings import Settings, on_memory, on_nothing, on_worker, pass_settings
+from optchat.cli.settings import Settings, on_file, on_memory, on_nothing, on_worker, pass_settings
 from optchat.cli.tallies import Board, Tally
+from optchat.core.records import readable_bytes
 from optchat.core.render import one_line
+from optchat.memory import scopes_of
 
 
 @frozen
@@ -56,7 +58,7 @@ def import_(settings: Settings, file: str) -> None:
         f"{one_line(file)}: {report.sealed} records sealed, {report.kept} known already, {report.turns} turns, "
         f"{skipped} skipped{why}; the scope has {status.sessions} sessions"
     )
-    if not status.ready:
+    if status.pending or status.running or status.failures:
         reason = status.paused or f"{status.pending + status.running} waiting, {len(status.failures)} failed"
         output.note(f"summaries are still missing ({reason}); see 'optchat status'")
 
@@ -82,6 +84,39 @@ def verify(settings: Settings, *, repair: bool) -> int:
         )
     output.show_text("no fault found" if report.ok else "faults found")
     return 0 if report.ok else 1
+
+
+@frozen
+class BackedUp:
+    """What ``backup --json`` answers."""
+
+    file: str
+    file_bytes: int
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@on_file
+@pass_settings
+def backup(settings: Settings, file: str) -> None:
+    """
+    Copy the whole database, every scope of it, to a new FILE, while it is in use.
+
+    The copy appears whole or not at all. What was deleted and is not erased yet ('optchat status') is in it.
+    """
+    held = scopes_of(settings.path())
+    if not held:
+        raise click.UsageError(f"{settings.path()} holds no scope; there is nothing to copy")
+    with (
+        optchat.open(settings.path(), scope=held[0].name, compact="manual", mode="ro") as memory,
+        output.progress("copying"),
+    ):
+        memory.backup(file)
+    size = Path(file).stat().st_size
+    if settings.as_json:
+        output.show_json(BackedUp(file, size))
+        return
+    output.show_text(f"{one_line(file)}: {readable_bytes(size)}")
 
 
 @click.command()

@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import anyio
@@ -118,24 +119,48 @@ def with_openings(scope: Scope, tasks: Sequence[Task], summarizer: Summarizer) -
     """
     if not tasks:
         return []
-    waited_from = scope.clock.monotonic()
-    flows = [
-        summary_flow(task.summary, attempts=scope.policy.summary_attempts, timeout_seconds=CALL_SECONDS)
-        for task in tasks
-    ]
-    requests = [next(flow) for flow in flows]
-    starts = [_start(task, request, summarizer, None) for task, request in zip(tasks, requests, strict=True)]
-    reserved = calls.begin_all(scope, starts)
+    prepared = prepare(scope, tasks, summarizer)
+    return opened(scope, prepared, calls.begin_all(scope, [each.start for each in prepared]))
+
+
+@frozen
+class Prepared:
+    """A conversation before its first call is reserved."""
+
+    task: Task
+    flow: Flow
+    request: SummaryRequest
+    start: Start
+    waited_from: float
+
+
+def prepare(scope: Scope, tasks: Iterable[Task], summarizer: Summarizer) -> list[Prepared]:
+    """What tasks would ask for first, and what that may take. Nothing is stored."""
+    found: list[Prepared] = []
+    for task in tasks:
+        flow = summary_flow(task.summary, attempts=scope.policy.summary_attempts, timeout_seconds=CALL_SECONDS)
+        request = next(flow)
+        start = _start(task, request, summarizer, None)
+        found.append(Prepared(task, flow, request, start, scope.clock.monotonic()))
+    return found
+
+
+def opened(scope: Scope, prepared: Sequence[Prepared], reserved: Sequence[int | Stop]) -> list[Told]:
+    """Prepared conversations with what became of their reservations."""
     now = scope.clock.monotonic()
     return [
-        Told(task, summarizer.name, opening=Opening(flow, request, call, now - waited_from, now))
-        for task, flow, request, call in zip(tasks, flows, requests, reserved, strict=True)
+        Told(
+            each.task,
+            each.start.summarizer,
+            opening=Opening(each.flow, each.request, call, now - each.waited_from, now),
+        )
+        for each, call in zip(prepared, reserved, strict=True)
     ]
 
 
 def _start(task: Task, request: SummaryRequest, summarizer: Summarizer, why: str | None) -> Start:
     most = Need(request_bytes(request) + request.max_output_tokens, _most_cost(summarizer, request))
-    return Start(task.job, request.attempt, why, summarizer.name, most)
+    return Start(task.job, request.attempt, why, summarizer.name, most, task.epoch)
 
 
 class Asker:
@@ -144,6 +169,7 @@ class Asker:
     def __init__(self, summarizer: Summarizer, fallback: Summarizer | None, in_store: InStore) -> None:
         self._summarizer, self._fallback = summarizer, fallback
         self._in_store = in_store
+        self._idle: list[_Lane] = []
 
     async def ask(self, scope: Scope, told: Told) -> None:
         """
@@ -158,7 +184,9 @@ class Asker:
             told.answer = Stopped(stop.why)
 
     async def let_go(self) -> None:
-        """The loop ends: clients of it let go of their connections."""
+        """The loop ends: clients of it let go of their connections, and idle threads end."""
+        while self._idle:
+            self._idle.pop().end()
         for summarizer in (self._summarizer, self._fallback):
             close = getattr(summarizer, "aclose", None)
             if close is not None:
@@ -263,14 +291,39 @@ class Asker:
             with suppress(RuntimeError):  # the loop is over: nobody waits for this answer
                 loop.call_soon_threadsafe(done.set)
 
-        threading.Thread(target=run, name="optchat-summarizer", daemon=True).start()
-        await done.wait()
+        lane = self._idle.pop() if self._idle else _Lane()
+        lane.put(run)
+        try:
+            await done.wait()
+        except BaseException:
+            lane.end()  # with the call that is left alone
+            raise
+        self._idle.append(lane)
         answer = box[0]
         if isinstance(answer, Exception):
             raise answer
         if isinstance(answer, BaseException):  # a SystemExit of the caller's code ends its thread, not this one
             raise RuntimeError(f"the summarizer raised {type(answer).__name__}") from answer  # noqa: TRY004 - no wrong type: a wrong end
         return answer
+
+
+class _Lane:
+    """A daemon thread that makes one call after the other: to start one costs more than all else of a short call."""
+
+    def __init__(self) -> None:
+        self._calls = SimpleQueue[Callable[[], None] | None]()
+        threading.Thread(target=self._run, name="optchat-summarizer", daemon=True).start()
+
+    def put(self, call: Callable[[], None]) -> None:
+        self._calls.put(call)
+
+    def end(self) -> None:
+        """After the call that is under way, if one is."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 class _CallError(Exception):

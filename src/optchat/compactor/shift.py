@@ -24,18 +24,19 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from attrs import frozen
 
-from optchat.compactor.asking import Asker, Failed, Stopped, Told, with_openings
+from optchat.compactor.asking import Asker, Failed, Prepared, Stopped, Told, opened, prepare, with_openings
 from optchat.core.errors import StoreBusy, StoreError
 from optchat.core.prompts import PROMPT_VERSION
 from optchat.core.summarizing import Accepted
 from optchat.core.tree import Recipe
 from optchat.core.trouble import Trouble, described, retry_seconds
 from optchat.engine import calls, turns, work
-from optchat.engine.calls import Finished
+from optchat.engine.calls import Finished, Start
 from optchat.engine.handle import Scope
 from optchat.engine.indexing import index_step
 from optchat.engine.inputs import Task
-from optchat.engine.work import Claiming, Leased
+from optchat.engine.scrubbing import scrub_slice
+from optchat.engine.work import Claiming, Leased, Turnover
 from optchat.store import queue, scopes
 from optchat.store.queue import JobRow
 
@@ -49,6 +50,7 @@ _POLL_SECONDS: Final = 0.5  # for what other processes add, and for turns of dea
 _WATCH_SECONDS: Final = (
     0.05  # while another process works jobs: it may die over them, and what it lands may free others
 )
+_AHEAD: Final = 1  # jobs that are claimed before there is a call free for them, where very many are ready
 _UPKEEP_SECONDS: Final = 5.0  # at the latest, however much there is to do
 _LETTING_GO_SECONDS: Final = (
     1.0  # for giving leases back at the end; what is not, another takes when this process is gone
@@ -72,6 +74,7 @@ class Shift:
         self._worker, self._scopes, self._until = worker, scopes, until
         self._told: list[tuple[Scope, Told]] = []
         self._at_work: dict[int, tuple[Scope, Told]] = {}  # by job: claimed, and not settled yet
+        self._ahead: list[tuple[Scope, Prepared]] = []  # claimed and read, to be begun when a call is done
         self._calling, self._most = 0, 0  # calls under way, and how many may be
         self._error: BaseException | None = None
         self._ending = False
@@ -100,7 +103,8 @@ class Shift:
     @property
     def leases(self) -> dict[int, int]:
         """Fences by job of what is at work; empty once it has ended in good order."""
-        return {told.task.job.job_pk: told.task.job.fence for _, told in list(self._at_work.values())}
+        tasks = [told.task for _, told in list(self._at_work.values())] + [each.task for _, each in self._ahead]
+        return {task.job.job_pk: task.job.fence for task in tasks}
 
     @property
     def _full(self) -> bool:
@@ -198,9 +202,14 @@ class Shift:
         if claimed is None:
             return settled
         self._begin(tasks, asker, scope, claimed)
+        indexing = list(claimed.indexing)
+        if claimed.ahead is not None:  # read while the calls that just began are under way
+            ahead = await self._in_store(read_ahead, worker, scope, claimed.ahead)
+            self._ahead += [(scope, each) for each in ahead.prepared]
+            indexing += ahead.indexing
         # Until they are done: a step that breaks off is given back, and so are those after it.
-        worker.dropped |= {job.job_pk: job.fence for job in claimed.indexing}
-        for job in claimed.indexing:
+        worker.dropped |= {job.job_pk: job.fence for job in indexing}
+        for job in indexing:
             await self._in_store(index_step, scope, job)
             worker.dropped.pop(job.job_pk, None)
         return True
@@ -237,8 +246,11 @@ class Shift:
         if not together and free <= 0:
             return False, None
         self._told = [(of, each) for of, each in self._told if of.pk != scope.pk]
+        ahead = [each for of, each in self._ahead if of.pk == scope.pk] if free > 0 else []
+        if ahead:
+            self._ahead = [(of, each) for of, each in self._ahead if of.pk != scope.pk]
         try:
-            claimed = await self._in_store(one_round, self._worker, scope, together, free)
+            claimed = await self._in_store(one_round, self._worker, scope, together, free, ahead)
         finally:
             for each in together:
                 if each.settled:
@@ -261,7 +273,9 @@ class Shift:
                     await self._guarded(scope, self._in_store, work.renew, scope, mine)
 
     def _jobs_at_work(self, scope: Scope) -> dict[int, int]:
-        return {told.task.job.job_pk: told.task.job.fence for of, told in self._at_work.values() if of.pk == scope.pk}
+        tasks = [told.task for of, told in self._at_work.values() if of.pk == scope.pk]
+        tasks += [each.task for of, each in self._ahead if of.pk == scope.pk]
+        return {task.job.job_pk: task.job.fence for task in tasks}
 
     # ---- waiting and ending ------------------------------------------------------------------------------------------
 
@@ -295,8 +309,9 @@ class Shift:
 
     def _give_back(self) -> None:
         """End this shift's leases; what cannot be given back now, the worker tries again."""
-        left = list(self._at_work.values())
+        left = list(self._at_work.values()) + [(of, Told(each.task, "")) for of, each in self._ahead]
         self._at_work.clear()
+        self._ahead.clear()
         for scope in {of.pk: of for of, _told in left}.values():
             mine = {told.task.job.job_pk: told.task.job.fence for of, told in left if of.pk == scope.pk}
             ended = [call for of, told in left if of.pk == scope.pk for call in told.finished]
@@ -311,9 +326,10 @@ class Shift:
 
 
 def upkeep(scope: Scope) -> bool:
-    """End the leases and the turns of dead processes. Whether there were any."""
+    """End the leases and the turns of dead processes, and scrub for a moment. Whether there was anything to do."""
     leases = work.end_dead_leases(scope)
-    return bool(turns.end_abandoned(scope) + leases)
+    ended = turns.end_abandoned(scope) + leases
+    return scrub_slice(scope) or bool(ended)
 
 
 def can_claim(scope: Scope, summarizer: str) -> bool:
@@ -334,35 +350,71 @@ def can_claim(scope: Scope, summarizer: str) -> bool:
 
 @frozen
 class Round:
-    """What a round claimed: tasks whose first calls are reserved, and index jobs."""
+    """
+    What a round claimed: tasks whose first calls are reserved, index jobs, and jobs that are to be read while these
+    calls are under way.
+    """
 
     tasks: tuple[Told, ...]
     indexing: tuple[JobRow, ...]
+    ahead: Leased | None = None
 
 
-def one_round(worker: Worker, scope: Scope, told: Sequence[Told], free: int) -> Round | None:
+def one_round(
+    worker: Worker, scope: Scope, told: Sequence[Told], free: int, ahead: Sequence[Prepared] = ()
+) -> Round | None:
     """
-    Settle what was told, claim the next jobs and reserve their first calls: in one go, for each hop to another thread
-    costs more than the look, and each transaction waits for a lock that other processes want.
+    Settle what was told, begin what was claimed ahead, claim the next jobs and reserve their first calls: in one go,
+    for each hop to another thread costs more than the look, and each transaction waits for a lock that others want.
+
+    Args:
+        free: how many more calls may be under way. ahead: no more than that, leased by this worker.
 
     Returns:
-        What was claimed; None: nothing.
+        What is to be done; None: nothing.
     """
-    leased = settle_or_fail(scope, told, worker.claiming(free) if free > 0 else None) if told else None
-    if leased is None:
-        if free <= 0 or not can_claim(scope, worker.summarizer.name):
-            return None
-        claimed = worker.claim(scope, free)
-    else:
-        claimed = worker.claimed(scope, leased)
-    if claimed.empty:
-        return None
-    held = {job.job_pk: job.fence for job in claimed.jobs}
+    held = {each.task.job.job_pk: each.task.job.fence for each in ahead}
+    room = free - len(ahead)
+    begun: list[Told] = []
     try:
-        return Round(tuple(with_openings(scope, claimed.tasks, worker.summarizer)), claimed.indexing)
+        turnover = None
+        if told:
+            claiming = worker.claiming(room, ahead=_AHEAD) if free > 0 else None
+            turnover = settle_or_fail(scope, told, claiming, [each.start for each in ahead])
+        if turnover is not None:
+            begun = opened(scope, ahead, turnover.begun)
+        elif ahead:  # nothing was committed that they could have been reserved with
+            begun = opened(scope, ahead, calls.begin_all(scope, [each.start for each in ahead]))
+        later: Leased | None = None
+        claimed: work.Claimed | None = None
+        if turnover is not None and turnover.leased is not None:
+            held |= {job.job_pk: job.fence for job in turnover.leased.jobs}
+            now, later = turnover.leased.parted(room)
+            claimed = worker.claimed(scope, now)
+        elif turnover is None and room > 0 and can_claim(scope, worker.summarizer.name):
+            claimed = worker.claim(scope, room)
+            held |= {job.job_pk: job.fence for job in claimed.jobs}
+        if claimed is not None:
+            begun += with_openings(scope, claimed.tasks, worker.summarizer)
     except BaseException:
         worker.dropped |= held
         raise
+    indexing = () if claimed is None else claimed.indexing
+    return Round(tuple(begun), indexing, later) if begun or indexing or later is not None else None
+
+
+@frozen
+class Ahead:
+    """What was claimed ahead, read: conversations that can begin, and index jobs."""
+
+    prepared: list[Prepared]
+    indexing: tuple[JobRow, ...]
+
+
+def read_ahead(worker: Worker, scope: Scope, leased: Leased) -> Ahead:
+    """Read what was claimed ahead."""
+    claimed = worker.claimed(scope, leased)
+    return Ahead(prepare(scope, claimed.tasks, worker.summarizer), claimed.indexing)
 
 
 def next_look(scope: Scope) -> float:
@@ -392,12 +444,14 @@ def may_run(scope: Scope, summarizer: str, is_rule: bool) -> bool:
         return is_rule or not calls.stopped(scope, db, scope.now())
 
 
-def settle(scope: Scope, told: Iterable[Told], claiming: Claiming | None = None) -> Leased | None:
+def settle(
+    scope: Scope, told: Iterable[Told], claiming: Claiming | None = None, starts: Sequence[Start] = ()
+) -> Turnover | None:
     """
     Commit what was told: summaries, stand-ins, failed attempts, pauses; and the calls that it took.
 
     Args:
-        claiming: leases more, where there is anything to commit.
+        claiming: leases more, and starts: reserves calls, where there is anything to commit; else None is returned.
     """
     results: list[work.Result] = []
     ended: list[Finished] = []
@@ -424,17 +478,19 @@ def settle(scope: Scope, told: Iterable[Told], claiming: Claiming | None = None)
         done.append(each)
     if back:
         work.give_back(scope, back, wait_seconds=scope.policy.lock_wait_seconds)
-    leased = work.commit_and_lease(scope, results, ended, claiming)[1] if results or ended else None
+    turnover = work.commit_and_lease(scope, results, ended, claiming, starts) if results or ended else None
     for each in done:
         each.finished.clear()
         each.settled = True
-    return leased
+    return turnover
 
 
-def settle_or_fail(scope: Scope, told: Sequence[Told], claiming: Claiming | None = None) -> Leased | None:
+def settle_or_fail(
+    scope: Scope, told: Sequence[Told], claiming: Claiming | None = None, starts: Sequence[Start] = ()
+) -> Turnover | None:
     """Settle; where it is not the store that hinders it, each alone, and what cannot be settled is a failed attempt."""
     try:
-        return settle(scope, told, claiming)
+        return settle(scope, told, claiming, starts)
     except StoreError:
         raise
     except Exception:  # noqa: BLE001 - whatever it is: tried again without an attempt used up, it would be paid for without end

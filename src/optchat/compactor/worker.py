@@ -225,8 +225,10 @@ class Worker:
         """What was leased with a commit, read; as :meth:`claim`."""
         return self._told_whose(scope, work.load_leased(scope, leased))
 
-    def claiming(self, limit: int) -> work.Claiming:
-        return work.Claiming(self.summarizer.name, self.is_rule, self.summarizer.window_tokens, limit)
+    def claiming(self, limit: int, ahead: int = 0) -> work.Claiming:
+        """Who this worker claims for: so many jobs, and some more to be begun when a call under way is done."""
+        summarizer = self.summarizer
+        return work.Claiming(summarizer.name, self.is_rule, summarizer.window_tokens, limit + ahead, ahead)
 
     def _told_whose(self, scope: Scope, claimed: work.Claimed) -> work.Claimed:
         if claimed.other_summarizer is not None and scope.pk not in self._said:

@@ -15,6 +15,7 @@ from optchat.core.errors import BadArgument
 
 Readiness: TypeAlias = Literal["strict", "partial"]
 OnFailed: TypeAlias = Literal["stand_in", "stop"]
+OnInvalid: TypeAlias = Literal["repin", "fail"]
 
 DEFAULT_NODE_BYTES = 512
 DEFAULT_VIEW_HIGH_BYTES = 128_000
@@ -42,6 +43,7 @@ class Policy:
     readiness: Readiness = "strict"
     readiness_wait_seconds: float = 20.0
     on_failed: OnFailed = "stand_in"
+    on_invalid: OnInvalid = "repin"
     memory_max_tokens: int | None = None
     leaf_window: int = 8
     workers: int = 8
@@ -59,7 +61,12 @@ class Policy:
     def __attrs_post_init__(self) -> None:
         if not 0.0 <= self.shared_share <= 1.0:
             raise BadArgument("Policy.shared_share is a share; give it from 0.0 to 1.0")
-        for name, words in (("readiness", get_args(Readiness)), ("on_failed", get_args(OnFailed))):
+        choices = (
+            ("readiness", get_args(Readiness)),
+            ("on_failed", get_args(OnFailed)),
+            ("on_invalid", get_args(OnInvalid)),
+        )
+        for name, words in choices:
             if getattr(self, name) not in words:  # a word that nothing compares with would quietly mean the other one
                 raise BadArgument(f"Policy.{name} is {getattr(self, name)!r}; use {' or '.join(map(repr, words))}")
         for name in ("page_bytes", "leaf_window", "workers", "summary_attempts", "job_attempts"):

@@ -87,7 +87,7 @@ def event_hash(*parts: object) -> bytes:
 
 def _event_key(message: HostMessage, part: Part, turn_id: str, ordinal: int, number: int) -> bytes:
     if message.key is not None:
-        return event_hash("message", message.key, number)
+        return message_event(message.key, number)
     if isinstance(part, ToolCallPart):
         return event_hash("call", turn_id, part.call_id)
     if isinstance(part, ToolResultPart):
@@ -304,6 +304,17 @@ def seal_part(
     """One part as a record."""
     payload, structure, blobs = _encode(part)
     return _sealed(kind, payload, structure, blobs, message, number, at, event, revision, node_bytes, part)
+
+
+def content_sha256(kind: RecordKind, part: Part) -> bytes:
+    """The hash that a part is sealed under, without what else sealing makes of it."""
+    payload, structure, _blobs = _encode(part)
+    return record_sha256(kind, None if structure is None else _dumps(structure), payload)
+
+
+def message_event(key: str, number: int) -> bytes:
+    """The event key of a part of a message that its host names: the part's number counts within the native message."""
+    return event_hash("message", key, number)
 
 
 def with_memory(

@@ -91,3 +91,26 @@ def foreign_node_visible(start: int, end: int, published: Published | None, base
     record alone leaked what a waiting earlier turn said.
     """
     return published is not None and published.first <= start and end <= published.end and start >= base_length
+
+
+@frozen
+class Taken:
+    """
+    What a removal took or wrote anew, as far as pins are concerned: which of them could see some of it.
+
+    ``publications``: the lowest number that a mark must lie above; None: no publication was. ``retired``: the lowest
+    number and the highest clock of those that had been retired before; None: none had. ``records``: the first place, in
+    each segment, of which something is gone or is said in other words.
+    """
+
+    publications: int | None = None
+    retired: tuple[int, int] | None = None
+    records: tuple[tuple[int, int], ...] = ()
+
+    def seen_by(self, sight: Sight) -> bool:
+        """Whether a pinned reader could see any of it. It errs on the side of having seen."""
+        if self.publications is not None and self.publications < sight.publications:
+            return True
+        if self.retired is not None and self.retired[0] < sight.publications and self.retired[1] > sight.clock:
+            return True
+        return any(own.segment == segment and start < own.end for segment, start in self.records for own in sight.own)

@@ -18,7 +18,12 @@ from optchat.core.terms import JobFailure
 
 @frozen
 class Status:
-    """A scope's state. ``pending``: jobs that wait or are ready; ``running``: those under a lease."""
+    """
+    A scope's state. ``pending``: jobs that wait or are ready; ``running``: those under a lease.
+
+    ``behind``: messages that hosts said they hold and memory does not, in ``behind_sessions``, since ``behind_since``;
+    a session whose memory is off until it is resynchronised is among them. ``ready`` is False while there are any.
+    """
 
     ready: bool
     sessions: int
@@ -38,6 +43,9 @@ class Status:
     total: Calls
     summarizer: str
     file_bytes: int
+    behind: int = 0
+    behind_since: datetime | None = None
+    behind_sessions: tuple[str, ...] = ()
 
 
 @frozen

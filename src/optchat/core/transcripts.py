@@ -1,21 +1,16 @@
 """
 The transcript format (§ 3): a history as lines of JSON, read whole before any of it is stored.
 
-Decides: what a line must say, what makes a turn, how a turn ended, and what turns are called, so that a file that has
-grown names what it held before just as it did.
-Refuses to know: files, compression, and what is stored already.
+Decides: what a line must say, and how one is written. Refuses to know: files, compression, what is stored already, and
+what makes a turn (:mod:`optchat.core.grouping`: ``turn`` names a message's turn, ``end`` on its last message says how
+it ended).
 
 One JSON object a line is one message, in order within its session; sessions may interleave. Its fields: ``session``,
-``at`` (ISO 8601 with offset), ``role`` (``user``, ``assistant``, ``tool``, ``host_summary``), ``parts``; and optional
-``key``, ``turn``, ``end``. Fields beyond these are a host's own and are passed over.
+``at`` (ISO 8601 with offset), ``role`` (``user``, ``assistant``, ``tool``, ``note``, ``host_summary``), ``parts``; and
+optional ``key``, ``turn``, ``end``. Fields beyond these are a host's own and are passed over. What is written here is
+read back as it was, but for two halves of a character that stand side by side: JSON cannot keep them apart.
 
-Turns: ``turn`` names a message's turn. Without it a user's message with text begins one, and anything else joins the
-turn before it; what comes before a session's first request is a turn without one, and so is what follows an ``end``.
-A turn's ``end`` is taken as given. Otherwise it is ``completed`` under the rule of a live turn: its last message is an
-assistant's text, and no call waits for its result. Else it was cut off: ``interrupted``.
-
-The first bad line refuses the file. So there is nothing here that the ledger would refuse later, half a file in: a key,
-or a call id within a turn, that comes again with other content is found here.
+The first bad line refuses the file. So there is nothing here that the ledger would refuse later, half a file in.
 """
 
 from __future__ import annotations
@@ -31,26 +26,18 @@ from typing import Final, TypeGuard, cast
 from attrs import field, frozen
 
 from optchat.core.errors import BadArgument, ImportRejected
+from optchat.core.grouping import TranscriptTurn, Turns, shown
 from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.terms import OUTCOMES, ROLES, Outcome, Role
 
 SUMMARY_ROLE: Final = "host_summary"
+NOTE_ROLE: Final = "note"  # text that is kept as a note; in a list of messages no role stands for one
 # What the façade takes: a file that names more could be stored by half.
 MAX_SESSION_CHARACTERS: Final = 500
 MAX_TURN_CHARACTERS: Final = 200
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BLANK: Final = b" \t\r\n\v\f"
-
-
-@frozen
-class TranscriptTurn:
-    """A turn as a file tells it: its messages in order, whether the first is its request, and how it ended."""
-
-    turn_id: str
-    messages: tuple[HostMessage, ...]
-    has_request: bool
-    outcome: Outcome
 
 
 @frozen
@@ -147,17 +134,17 @@ def read_transcript(lines: Iterable[bytes]) -> Transcript:
     Raises:
         ImportRejected: with the number of the first bad line, counted from 1, and the reason.
     """
-    sessions: dict[str, _Turns] = {}
+    sessions: dict[str, Turns] = {}
     skipped: dict[str, int] = {}
     for number, raw in enumerate(lines, start=1):
         line = (raw.removeprefix(_BOM) if number == 1 else raw).strip(_BLANK)
         if not line:
             continue
         try:
-            key, message = _read_line(line)
+            key, message, note = _read_line(line)
             if message is None:
                 reason = SUMMARY_ROLE
-            elif sessions.setdefault(key, _Turns()).add(message):
+            elif sessions.setdefault(key, Turns()).add(message, note=note):
                 continue
             else:
                 reason = "redelivered"
@@ -167,164 +154,11 @@ def read_transcript(lines: Iterable[bytes]) -> Transcript:
     return Transcript(tuple(TranscriptSession(key, turns.finished()) for key, turns in sessions.items()), skipped)
 
 
-# ---- turns ----------------------------------------------------------------------------------------------------------
-
-
-def group_turns(messages: Iterable[HostMessage]) -> tuple[TranscriptTurn, ...]:
-    """
-    One session's messages as turns, by the rules of the transcript format.
-
-    ``turn_id`` and ``outcome`` of a message stand for ``turn`` and ``end``. A message that comes again is dropped.
-
-    Raises:
-        BadArgument: a turn that goes on after another began or after its end, or a key or call id with other content.
-    """
-    turns = _Turns()
-    for message in messages:
-        try:
-            turns.add(message)
-        except _Refused as error:
-            raise BadArgument(str(error)) from None
-    return turns.finished()
-
-
-class _Turn:
-    """A turn that still grows."""
-
-    def __init__(self, turn_id: str, has_request: bool) -> None:
-        self.turn_id = turn_id
-        self.has_request = has_request
-        self.messages: list[HostMessage] = []
-        self.end: Outcome | None = None
-        # What event keys are made of where the host has no key: (kind, call id) is unique in its turn.
-        self.calls: dict[tuple[type[Part], str], HostMessage] = {}
-
-    def finished(self) -> TranscriptTurn:
-        return TranscriptTurn(self.turn_id, tuple(self.messages), self.has_request, self.end or self._outcome())
-
-    def _outcome(self) -> Outcome:
-        last = self.messages[-1]
-        answered = last.role == "assistant" and any(isinstance(part, TextPart) for part in last.parts)
-        pending: set[str] = set()
-        for message in self.messages:
-            for part in message.parts:
-                if isinstance(part, ToolCallPart):
-                    pending.add(part.call_id)
-                elif isinstance(part, ToolResultPart):
-                    pending.discard(part.call_id)
-        return "completed" if answered and not pending else "interrupted"
-
-
-class _Turns:
-    """One session while it is read."""
-
-    def __init__(self) -> None:
-        self._turns: list[_Turn] = []
-        self._ids: set[str] = set()
-        self._count = 0
-        self._keys: dict[str, tuple[HostMessage, _Turn]] = {}
-
-    def finished(self) -> tuple[TranscriptTurn, ...]:
-        return tuple(turn.finished() for turn in self._turns)
-
-    def add(self, message: HostMessage) -> bool:
-        """Put a message into its turn; False if it was there already."""
-        if message.key is not None and message.key in self._keys:
-            known, turn = self._keys[message.key]
-            if not _same(known, message):
-                raise _Refused(
-                    f"key {_shown(message.key)} was used before with other content; give each message its own key"
-                )
-            self._end(turn, message.outcome)
-            return False
-        turn = self._turn_of(message)
-        if self._repeats_calls(turn, message):
-            self._end(turn, message.outcome)
-            return False
-        if turn is not self._current:
-            self._turns.append(turn)
-            self._ids.add(turn.turn_id)
-        turn.messages.append(message)
-        if message.key is None:
-            turn.calls.update((call, message) for call in _calls(message))
-        else:
-            self._keys[message.key] = (message, turn)
-        self._count += 1
-        self._end(turn, message.outcome)
-        return True
-
-    @property
-    def _current(self) -> _Turn | None:
-        return self._turns[-1] if self._turns else None
-
-    def _turn_of(self, message: HostMessage) -> _Turn:
-        """The turn that a message belongs to: the current one, or a new one that is not in the list yet."""
-        current, named = self._current, message.turn_id
-        if named is None:
-            request = message.role == "user" and any(isinstance(part, TextPart) and part.text for part in message.parts)
-            if current is not None and current.end is None and not request:
-                return current
-            # The ordinal of its first message: what is appended to the file later cannot change it.
-            named = f"import-{self._count}"
-        else:
-            if current is not None and current.turn_id == named:
-                if current.end is not None:
-                    raise _Refused(
-                        f"turn {_shown(named)} has ended as {current.end}; put 'end' on the turn's last message only"
-                    )
-                return current
-            # Named, so no text is needed to tell that it begins: an image alone can be a request.
-            request = message.role == "user" and any(isinstance(part, (TextPart, BlobPart)) for part in message.parts)
-        if named in self._ids:
-            raise _Refused(
-                f"turn {_shown(named)} goes on after another turn began; keep a turn's messages together, "
-                "or leave 'turn' out of what came late"
-            )
-        return _Turn(named, request)
-
-    @staticmethod
-    def _repeats_calls(turn: _Turn, message: HostMessage) -> bool:
-        if message.key is not None:
-            return False
-        calls = _calls(message)
-        if len(set(calls)) < len(calls):
-            raise _Refused("one message uses a call id twice; give each call its own id")
-        for call in calls:
-            known = turn.calls.get(call)
-            if known is None:
-                continue
-            if not _same(known, message):
-                raise _Refused(
-                    f"call id {_shown(call[1])} was used before in this turn with other content; "
-                    "give each call its own id, or each message a key"
-                )
-            return True
-        return False
-
-    def _end(self, turn: _Turn, outcome: Outcome | None) -> None:
-        if outcome is None or turn.end == outcome:
-            return
-        if turn.end is not None or turn is not self._current:
-            raise _Refused(
-                f"turn {_shown(turn.turn_id)} ended before this line; put 'end' on the turn's last message only"
-            )
-        turn.end = outcome
-
-
-def _calls(message: HostMessage) -> list[tuple[type[Part], str]]:
-    return [(type(part), part.call_id) for part in message.parts if isinstance(part, (ToolCallPart, ToolResultPart))]
-
-
-def _same(one: HostMessage, other: HostMessage) -> bool:
-    # Not the time: a host that delivers again may stamp it anew, and what was said is still the same.
-    return one.role == other.role and one.parts == other.parts
-
-
 # ---- one line -------------------------------------------------------------------------------------------------------
 
 
-def _read_line(line: bytes) -> tuple[str, HostMessage | None]:
-    """A line's session, and its message; None for a host's summary, which is no source."""
+def _read_line(line: bytes) -> tuple[str, HostMessage | None, bool]:
+    """A line's session, its message (None for a host's summary, which is no source), and whether that is a note."""
     try:
         value: object = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -341,21 +175,26 @@ def _read_line(line: bytes) -> tuple[str, HostMessage | None]:
     at = _time(value)
     role = _text(value, "role", "the message")
     if role == SUMMARY_ROLE:
-        return session, None
+        return session, None, False
+    note, parts = role == NOTE_ROLE, _parts(value)
+    if note and not all(isinstance(part, TextPart) for part in parts):
+        raise _Refused("a note holds something else than text; give that the role of whoever said it")
+    if note:
+        role = "user"
     if not _is_role(role):
         raise _Refused(
-            f"unknown role {_shown(role)}; use 'user', 'assistant', 'tool' or 'host_summary', "
+            f"unknown role {shown(role)}; use 'user', 'assistant', 'tool', 'note' or 'host_summary', "
             "and leave system messages out"
         )
     message = HostMessage(
         role,
-        _parts(value),
+        parts,
         key=None if value.get("key") is None else _key(value),
         at=at,
         turn_id=None if value.get("turn") is None else _name(value, "turn", MAX_TURN_CHARACTERS),
         outcome=_outcome(value),
     )
-    return session, message
+    return session, message, note
 
 
 def _time(source: Mapping[str, object]) -> datetime:
@@ -363,16 +202,16 @@ def _time(source: Mapping[str, object]) -> datetime:
     try:
         at = datetime.fromisoformat(written)
     except ValueError:
-        raise _Refused(f"'at' is no time: {_shown(written)}; write ISO 8601, as 2026-01-05T12:17:31+01:00") from None
+        raise _Refused(f"'at' is no time: {shown(written)}; write ISO 8601, as 2026-01-05T12:17:31+01:00") from None
     offset = at.utcoffset()
     if offset is None:
-        raise _Refused(f"'at' is a naive time: {_shown(written)}; write its offset, as 2026-01-05T12:17:31+01:00 or …Z")
+        raise _Refused(f"'at' is a naive time: {shown(written)}; write its offset, as 2026-01-05T12:17:31+01:00 or …Z")
     if offset.microseconds:
-        raise _Refused(f"'at' has an offset with fractions of a second: {_shown(written)}; write whole seconds")
+        raise _Refused(f"'at' has an offset with fractions of a second: {shown(written)}; write whole seconds")
     try:
         at.astimezone(UTC)
     except OverflowError:
-        raise _Refused(f"'at' lies outside the years 1 to 9999 in UTC: {_shown(written)}; correct it") from None
+        raise _Refused(f"'at' lies outside the years 1 to 9999 in UTC: {shown(written)}; correct it") from None
     return at
 
 
@@ -383,7 +222,7 @@ def _outcome(source: Mapping[str, object]) -> Outcome | None:
     for outcome in OUTCOMES:
         if end == outcome:
             return outcome
-    raise _Refused(f"unknown 'end' {_shown(end)}; use 'completed', 'interrupted' or 'failed'")
+    raise _Refused(f"unknown 'end' {shown(end)}; use 'completed', 'interrupted' or 'failed'")
 
 
 def _parts(source: Mapping[str, object]) -> tuple[Part, ...]:
@@ -413,7 +252,7 @@ def _part(item: object, of: str) -> Part:
             return ReportPart(_text(item, "name", of), _text(item, "text", of), _flag(item, "complete", of, True))
         case _:
             raise _Refused(
-                f"{of} is of unknown type {_shown(kind)}; use 'text', 'tool_call', 'tool_result', 'image' or 'report'"
+                f"{of} is of unknown type {shown(kind)}; use 'text', 'tool_call', 'tool_result', 'image' or 'report'"
             )
 
 
@@ -458,7 +297,7 @@ def _text(source: Mapping[str, object], name: str, of: str) -> str:
 def _name(source: Mapping[str, object], name: str, most: int) -> str:
     value = _text(source, name, "the message")
     if not 0 < len(value) <= most or not value.isprintable():
-        raise _Refused(f"{name!r} is {_shown(value)}; give it a name of 1 to {most} printable characters")
+        raise _Refused(f"{name!r} is {shown(value)}; give it a name of 1 to {most} printable characters")
     return value
 
 
@@ -511,6 +350,47 @@ def _named(value: object) -> str:
             return "an object"
 
 
-def _shown(text: str) -> str:
-    """Foreign text in a message: short, and on one line."""
-    return repr(text if len(text) <= 40 else text[:40] + "…")
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_line(session: str, message: HostMessage, *, note: bool = False) -> bytes:
+    """
+    A message as a line of the format, its line feed included.
+
+    Args:
+        session: its host's key.
+        message: with its time, its turn, and on the turn's last message its outcome.
+        note: its texts are notes.
+    """
+    assert message.at is not None, "what is written has its time"
+    line: dict[str, object] = {
+        "session": session,
+        "at": message.at.isoformat(),
+        "role": NOTE_ROLE if note else message.role,
+        "parts": [_written(part) for part in message.parts],
+        "key": message.key,
+        "turn": message.turn_id,
+        "end": message.outcome,
+    }
+    said = {name: value for name, value in line.items() if value is not None}
+    return json.dumps(said, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _written(part: Part) -> dict[str, object]:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case BlobPart(media_type, None, uri):
+            return {"type": "image", "media_type": media_type, "uri": uri}
+        case BlobPart(media_type, data, _):
+            return {"type": "image", "media_type": media_type, "data": base64.b64encode(data or b"").decode("ascii")}
+        case ToolCallPart(call_id, name, arguments):
+            return {"type": "tool_call", "call_id": call_id, "name": name, "arguments": arguments}
+        case ReportPart(name, text, complete):
+            return {"type": "report", "name": name, "text": text, "complete": complete}
+        case ToolResultPart(call_id, content, is_error, truncated):
+            only = content[0] if len(content) == 1 else None
+            shown_content = only.text if isinstance(only, TextPart) else [_written(piece) for piece in content]
+            flags = {"is_error": is_error, "truncated": truncated}
+            said: dict[str, object] = {"type": "tool_result", "call_id": call_id, "content": shown_content}
+            return said | {name: True for name, value in flags.items() if value}

@@ -21,6 +21,7 @@ from attrs import frozen
 
 from optchat.core.records import readable_bytes
 from optchat.core.refs import Span
+from optchat.core.render import escaped_size
 from optchat.core.retrieval import LineKind
 from optchat.core.speakers import quote_labels
 
@@ -87,7 +88,13 @@ def text_sha256(text: str) -> bytes:
 
 
 def joined(left: Node, right: Node, node_bytes: int) -> Node | None:
-    """Two adjacent children as one node without a call, if both fit together."""
+    """
+    Two adjacent children as one node without a call, if both fit together. Tombstones say once what they all say: a
+    thousand of them weigh no more than one.
+    """
+    if left.kind == right.kind == "tombstone":
+        text = "\n".join(dict.fromkeys([*left.text.split("\n"), *right.text.split("\n")]))
+        return merged(left, right, text, escaped_size(text), "tombstone")
     text = f"{left.text}\n{right.text}"
     if len(text.encode()) > node_bytes:
         return None
@@ -101,7 +108,11 @@ def _joined_kind(left: Node, right: Node) -> LineKind:
 
 
 def merged(left: Node, right: Node, text: str, escaped_bytes: int, kind: LineKind) -> Node:
-    """The parent of two adjacent children, with outcomes counted and times spanned from structure."""
+    """
+    The parent of two adjacent children, with outcomes counted and times spanned from structure. A tombstone's time says
+    when it was put there: it counts only among tombstones.
+    """
+    living = [child for child in (left, right) if child.kind != "tombstone"] or [left, right]
     return Node(
         span=left.span.parent,
         revision=0,
@@ -110,8 +121,58 @@ def merged(left: Node, right: Node, text: str, escaped_bytes: int, kind: LineKin
         escaped_bytes=escaped_bytes,
         failed=left.failed + right.failed,
         interrupted=left.interrupted + right.interrupted,
-        first_at=min(left.first_at, right.first_at),
-        last_at=max(left.last_at, right.last_at),
+        first_at=min(child.first_at for child in living),
+        last_at=max(child.last_at for child in living),
+    )
+
+
+REMOVED: Final = "[removed]"
+SUPERSEDED: Final = "[superseded]"
+
+
+def tombstone(before: Node, label: str, at: int) -> Node:
+    """
+    What is left in a node's place when its source is gone: the position, and a label that is no heavier than it was.
+
+    Nothing of the source is in it, neither outcome nor time: ``at`` is when it was put there.
+    """
+    limit = before.escaped_bytes
+    text = next(each for each in (label, "[-]", "-", "") if len(each) <= limit)
+    return Node(before.span, before.revision, "tombstone", text, len(text), 0, 0, at, at)
+
+
+def rebuilt(before: Node, parent: Node | None, inputs: Sequence[str], what: str, mark: str, node_bytes: int) -> Node:
+    """
+    What stands in for a node of which a source is gone, until a summarizer writes it again (§ 12).
+
+    Labelled, made of what is left, and no heavier than what it replaces, so that no view grows by a removal.
+
+    Args:
+        parent: the node with outcomes and times as its inputs have them now, its size the most that they allow; None:
+            they stay as they were.
+        inputs: the texts of what is left of its sources.
+        what: the kinds under it, in the house's words.
+        mark: what a text must say of outcomes, left out where it does not fit: the line's label says it too.
+    """
+    limit = min(before.escaped_bytes, node_bytes, before.escaped_bytes if parent is None else parent.escaped_bytes)
+    said = mark if len(mark) + len("[-]") <= limit else ""
+    rest = [text.partition("] ")[2] if text.startswith("[not summarised") else text for text in inputs]
+    rest = [" ".join(text.split()) for text in rest if text.strip()]
+    share = limit // max(1, len(rest))
+    start = " / ".join(text.encode("utf-8", "replace")[:share].decode("utf-8", "ignore") for text in rest)
+    size = sum(len(text.encode("utf-8", "replace")) for text in inputs)
+    text = said + stand_in_text(limit - len(said), what, size, start)
+    like = before if parent is None else parent
+    return Node(
+        before.span,
+        before.revision,
+        "stand_in",
+        text,
+        escaped_size(text),
+        like.failed,
+        like.interrupted,
+        like.first_at,
+        like.last_at,
     )
 
 

@@ -34,6 +34,7 @@ class Views:
     _landed: dict[int, list[Span]] = field(factory=dict[int, list[Span]])  # by segment; the shared tree's too
     _published: list[Span] = field(factory=list[Span])
     _resized: set[int] = field(factory=set[int])  # segments of which a known size is another now
+    _grown: set[int] = field(factory=set[int])  # segments whose views may have another leaf to append
     _advanced: list[tuple[int, int, Frontier, FrontierChange]] = field(
         factory=list[tuple[int, int, Frontier, FrontierChange]]
     )
@@ -41,6 +42,7 @@ class Views:
     def turn_ended(self, segment_pk: int) -> None:
         """The records of a segment's ended turns have become more."""
         self._landed.setdefault(segment_pk, [])
+        self._grown.add(segment_pk)
 
     def published(self, leaf: Span) -> None:
         self._published.append(leaf)
@@ -57,6 +59,8 @@ class Views:
 
     def _heard(self, place: int, span: Span, revised: bool) -> None:
         self._landed.setdefault(place, []).append(span)
+        if span.count == 1:
+            self._grown.add(place)
         if revised:
             self._resized.add(place)
 
@@ -80,7 +84,8 @@ class Views:
         stored = registry.segment_of_tree(self.db, own.tree)
         assert stored is not None, "the segment's own tree"
         view = forest.load_view(self.db, own.tree)
-        self._advance(tree, own.tree, segment_pk, view, self._durable_from(tree, view.length, stored[1]))
+        leaves = self._durable_from(tree, view.length, stored[1]) if segment_pk in self._grown else []
+        self._advance(tree, own.tree, segment_pk, view, leaves)
 
     def _durable_from(self, tree: Tree, start: int, end: int) -> list[int]:
         """

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from attrs import evolve, frozen
 
 from optchat.core.answers import answer_json, fitting
-from optchat.core.errors import BadArgument, OptchatError, RefError, SnapshotInvalid, UnknownRef
+from optchat.core.errors import BadArgument, OptchatError, RefError, UnknownRef
 from optchat.core.ports import Tokenizer
 from optchat.core.records import to_bytes
 from optchat.core.refs import KEY_BITS, PublicationRef, parse_ref
@@ -27,10 +27,11 @@ from optchat.core.views import FrontierState
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import answer_sha256
 from optchat.engine.listing import find_report, sessions
+from optchat.engine.pins import check_turn
 from optchat.engine.reading import Recall, date, zoom
 from optchat.engine.searching import search
 from optchat.engine.sights import Reading, session_reading
-from optchat.store import registry, scopes, turns
+from optchat.store import registry, renderings, scopes, turns
 from optchat.store.rows import Connection
 
 Asked = ZoomCall | SearchCall | DateCall | SessionsCall | WorkCall
@@ -125,7 +126,7 @@ def recaller(scope: Scope, tokenizer: Tokenizer) -> Recall:
 
     def recall(db: Connection, turn_pk: int, digest: bytes) -> str | None:
         row = turns.find_retrieval(db, turn_pk, digest)
-        reading = turn_reading(scope, db, turn_pk, None if row is None else row.own_end)
+        reading = None if row is None else turn_reading(scope, db, turn_pk, row.own_end, row.pin)
         if row is None or reading is None:
             return None
         text = answer(reading, db, tokenizer, row.tool, row.arguments.decode("utf-8", "surrogatepass")).output.text
@@ -134,17 +135,23 @@ def recaller(scope: Scope, tokenizer: Tokenizer) -> Recall:
     return recall
 
 
-def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None = None) -> Reading | None:
+def turn_reading(
+    scope: Scope, db: Connection, turn_pk: int, own_end: int | None = None, pin: int | None = None
+) -> Reading | None:
     """
     A turn's eyes: its pin, and its session's records below ``own_end`` (None: all that its live turn has sealed so
     far).
 
-    None for a turn that pinned nothing: a note, or an imported one.
+    Args:
+        pin: which of its pins; None: the present one. They differ in their labels.
+
+    Returns:
+        None for a turn that pinned nothing: a note, or an imported one.
     """
-    descriptor, turn = turns.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
+    descriptor, turn = renderings.load_descriptor(db, turn_pk), turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
         return None
-    session, _generation = registry.session_of_generation(db, turn.generation_pk)
+    session = registry.session_as_of(db, turn.generation_pk)
     chain = scope.chain(db, turn.segment_pk)
     end = own_end
     if end is None:
@@ -154,26 +161,26 @@ def turn_reading(scope: Scope, db: Connection, turn_pk: int, own_end: int | None
             else registry.segment_length(db, turn.segment_pk, chain.own.base_length)
         )
     moment = scopes.find_moment(db, scope.pk, descriptor.clock)
-    if moment is None:
+    pin = descriptor.pin if pin is None else pin
+    epoch = renderings.pinned_epoch(db, turn_pk, pin) if pin else descriptor.epoch
+    if moment is None or epoch is None:
         return None
+    if pin:
+        moment = evolve(moment, epoch=epoch)
     pinned = evolve(scope, policy=evolve(scope.policy, page_bytes=descriptor.settings["page_bytes"]))
-    reading = session_reading(pinned, moment, session, chain, end, descriptor.pin)
+    reading = session_reading(pinned, moment, session, chain, end, pin)
     view = FrontierState(descriptor.own_levels, descriptor.own_shrinking)
     own = None if reading.own is None else evolve(reading.own, view=view, history=descriptor.own_end)
     return evolve(reading, own=own)
-
-
-def check_epoch(scope: Scope, db: Connection, epoch: int) -> None:
-    """A pinned reader's first statement: something removed since may be what it could see."""
-    if scopes.scope_counters(db, scope.pk)[0] != epoch:
-        raise SnapshotInvalid("something was removed since this snapshot was taken; take a new one")
 
 
 def keep(scope: Scope, turn_pk: int, name: str, arguments: bytes, own_end: int, given: Answer) -> None:
     """Record what a turn was told: the call, the refs and the hash of the answer, never its text."""
     data = to_bytes(given.output.text)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        descriptor = turns.load_descriptor(db, turn_pk)
+        turn, descriptor = turns.load_turn(db, turn_pk), renderings.load_descriptor(db, turn_pk)
+        if turn is not None:
+            check_turn(db, turn)  # nothing is kept of what was deleted while it was asked
         turns.insert_retrieval(
             db,
             turn_pk=turn_pk,

@@ -21,7 +21,7 @@ from optchat.core.ledger import CallOutcome, Ceiling, Need, Spent, ceilings_of, 
 from optchat.core.summarizing import SummaryReply
 from optchat.core.trouble import Trouble, pause_seconds
 from optchat.engine.handle import Scope
-from optchat.store import calls as stored, queue
+from optchat.store import calls as stored, queue, scopes
 from optchat.store.calls import PauseRow
 from optchat.store.queue import JobRow
 from optchat.store.rows import Connection, moment_of
@@ -42,6 +42,7 @@ class Start:
     why: str | None
     summarizer: str
     need: Need
+    epoch: int | None = None  # the scope's when the call's text was read; None: nobody may have removed any of it
 
 
 @frozen
@@ -77,12 +78,19 @@ def begin_all(scope: Scope, starts: Sequence[Start], finished: Sequence[Finished
         return [_begin(scope, db, start, ceilings) for start in starts]
 
 
+def begin_in(scope: Scope, db: Connection, starts: Sequence[Start]) -> list[int | Stop]:
+    """As :func:`begin_all`, inside of the caller's transaction."""
+    return [_begin(scope, db, start, ceilings_of(scope.policy)) for start in starts]
+
+
 def _begin(scope: Scope, db: Connection, start: Start, ceilings: Sequence[Ceiling]) -> int | Stop:
     now = scope.now()
     until = now + int(scope.policy.lease_seconds * _SECOND_US)
     leased = start.job.job_pk != NO_JOB
     if leased and not queue.renew(db, start.job.job_pk, start.job.fence, until):
         return "lease"
+    if start.epoch is not None and start.epoch != scopes.scope_counters(db, scope.pk)[0]:
+        return "lease"  # something was removed since: its result would not be taken, and its text may be what is gone
     if troubled(db, scope.pk, now):
         return "trouble"
     if ceilings and not _has_room(scope, db, ceilings, start.need, now):

@@ -10,7 +10,7 @@ it would fail again and again. Nothing that was said or published later than wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -23,8 +23,8 @@ from optchat.core.snapshots import Sight, publication_visible
 from optchat.core.summarizing import ContextBlock
 from optchat.engine.handle import Past, Scope
 from optchat.engine.naming import publication_names
-from optchat.engine.trees import SessionTree, shared_tree
-from optchat.store import publications, registry, turns
+from optchat.engine.trees import SessionTree, line_sizes, shared_tree
+from optchat.store import publications, registry, renderings, turns
 from optchat.store.rows import Connection
 
 _FIRST_LOOK: Final = 16  # leaves: mostly the end is near
@@ -78,27 +78,10 @@ def _part(db: Connection, tree: SessionTree, past: Past, start: int, end: int, m
     key = start, end, most_bytes
     found = past.parts.get(key)
     if found is None:
-        found = view.plan_part(start, end, _line_sizes(db, tree), most_bytes)
+        found = view.plan_part(start, end, line_sizes(db, tree, levels=_LEVELS), most_bytes)
         if found.whole:
             past.parts.put(key, found)
     return found
-
-
-def _line_sizes(db: Connection, tree: SessionTree) -> Callable[[Span], int | None]:
-    """What a line of each position costs, None where no node is durable; read with what lies below it."""
-    known: dict[Span, int | None] = {}
-
-    def size(span: Span) -> int | None:
-        if span not in known:
-            wanted = level = [span]
-            for _ in range(min(_LEVELS, span.level)):
-                level = [child for above in level for child in above.children]
-                wanted = [*wanted, *level]
-            found = tree.sizes(db, wanted)
-            known.update({each: tree.line_bytes(each, found[each]) if each in found else None for each in wanted})
-        return known[span]
-
-    return size
 
 
 def _durable(db: Connection, tree: SessionTree, past: Past, end: int) -> int:
@@ -163,7 +146,7 @@ def retrieved_lines(
         before: only what was retrieved before this record of the turn was sealed; None: all.
     """
     recorded = set(turns.foreign_context(db, turn_pk)) if room_bytes else set[int]()
-    descriptor = turns.load_descriptor(db, turn_pk) if recorded else None
+    descriptor = renderings.load_descriptor(db, turn_pk) if recorded else None
     turn = None if descriptor is None else turns.load_turn(db, turn_pk)
     if descriptor is None or turn is None:
         return Retrieved()

@@ -19,15 +19,18 @@ from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.terms import Role
 from optchat.core.tools import TOOL_NAMES
+from optchat.engine.answering import turn_reading
 from optchat.engine.handle import Scope
-from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved
+from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved, check_on
+from optchat.engine.pins import check_pin, check_turn
 from optchat.engine.reading import Recall
 from optchat.engine.rendering import Rendered, render
-from optchat.store import ledger, payloads, registry, scopes, turns as stored
+from optchat.store import ledger, payloads, registry, renderings, scopes, turns as stored
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DispatchState
 from optchat.store.rows import Connection
-from optchat.store.turns import DispatchState, TurnRow
+from optchat.store.turns import TurnRow
 
 M = TypeVar("M")
 
@@ -48,23 +51,31 @@ def open_row(db: Connection, turn_pk: int) -> TurnRow:
     return row
 
 
-def dispatchable(db: Connection, turn_pk: int) -> DispatchState:
+def dispatchable(scope: Scope, db: Connection, turn_pk: int) -> DispatchState:
     """
     Whether the turn still runs and its pin still holds: the first thing that each model call reads.
 
     Raises:
         TurnEnded: it does not, or never pinned anything.
-        SnapshotInvalid: something was removed since it pinned.
+        SessionDeleted: its session was deleted.
+        SnapshotInvalid: something that it could see was removed since it pinned.
+        ResyncNeeded: its session's memory is off.
     """
-    state = stored.dispatch_state(db, turn_pk)
+    state = renderings.dispatch_state(db, turn_pk)
     if state is None:
         raise IntegrityError("the turn is no longer stored; begin a new one")
+    if state.removed:
+        check_turn(db, open_row(db, turn_pk))
     if state.outcome is not None:
         raise TurnEnded(f"the turn has ended as {state.outcome}; begin a new one", outcome=state.outcome)
     if state.pinned_epoch is None:
         raise TurnEnded("the turn pinned nothing: it is a note's or an import's; begin a new one", outcome="completed")
+    check_on(db, turn_pk)
     if state.epoch != state.pinned_epoch:
-        raise_invalid()
+        eyes = turn_reading(scope, db, turn_pk)
+        if eyes is None:
+            raise_invalid()
+        check_pin(scope, db, state.pinned_epoch, eyes.sight)
     return state
 
 
@@ -99,8 +110,8 @@ def make_rendering(
         TurnEnded, SnapshotInvalid, SummariesPending, CoverTooLarge, ContextTooLarge: as ``Turn.context``.
     """
     with scope.store.read() as db:
-        dispatchable(db, turn_pk)
-        descriptor = stored.load_descriptor(db, turn_pk)
+        dispatchable(scope, db, turn_pk)
+        descriptor = renderings.load_descriptor(db, turn_pk)
         assert descriptor is not None, "its epoch was read a moment ago"
         moment = scopes.find_moment(db, scope.pk, descriptor.clock)
         if moment is None:
@@ -109,10 +120,11 @@ def make_rendering(
         rendered, row = render(
             scope,
             db,
-            registry.session_by_pk(db, session.session_pk),
+            registry.session_as_of(db, open_row(db, turn_pk).generation_pk),
             descriptor,
-            stored.load_rendering(db, turn_pk),
+            renderings.load_rendering(db, turn_pk),
             snapshot_label=label,
+            first_step=renderings.next_step(db, turn_pk),
             budget=budget,
             tokenizer=tokenizer,
             adapter=adapter,
@@ -122,8 +134,9 @@ def make_rendering(
     if row is None:
         return Held(rendered, tokenizer.name)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        stored.insert_rendering(db, row)
-        kept = stored.load_rendering(db, turn_pk)
+        check_turn(db, open_row(db, turn_pk))
+        renderings.insert_rendering(db, row)
+        kept = renderings.load_rendering(db, turn_pk)
     if kept is not None and kept.memory_sha256 != row.memory_sha256:
         # Another process rendered this step first, with more or fewer leaves landed: its bytes are the turn's.
         return make_rendering(scope, turn_pk, session, adapter, budget, tokenizer, active_tokens, readiness)
@@ -135,12 +148,12 @@ def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
     return held.rendered.tokens <= available and not (held.rendered.missing and readiness == "strict")
 
 
-def repeated_bytes(before: Held[M] | None, now: Rendered[M]) -> int:
+def repeated_bytes(before: Held[M] | None, now: Held[M]) -> int:
     """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
     if before is None:
         return 0
     total = 0
-    for old, new, size in zip(before.rendered.blocks, now.blocks, now.sizes, strict=False):
+    for old, new, size in zip(before.rendered.blocks, now.rendered.blocks, now.rendered.sizes, strict=False):
         if old.text != new.text:
             break
         total += size
@@ -148,8 +161,8 @@ def repeated_bytes(before: Held[M] | None, now: Rendered[M]) -> int:
 
 
 def raise_invalid() -> NoReturn:
-    """Something was removed since the turn pinned its snapshot."""
-    raise SnapshotInvalid("something was removed since this turn began; end it and begin a new one")
+    """The marks of the turn's snapshot are kept no longer."""
+    raise SnapshotInvalid("the snapshot of this turn is kept no longer; end it and begin a new one")
 
 
 # ---- what a turn has sealed ------------------------------------------------------------------------------------------

@@ -60,6 +60,10 @@ class Recent(Generic[K, V]):
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
 
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+
     def take(self, key: K) -> V | None:
         """Remove and return: whoever takes a value owns it."""
         with self._lock:

@@ -13,14 +13,17 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from optchat.core.grouping import TranscriptTurn
+from optchat.core.lineage import Chain
 from optchat.core.messages import HostMessage
-from optchat.core.transcripts import TranscriptTurn
 from optchat.engine import ingest
 from optchat.engine.handle import Scope, microseconds
 from optchat.engine.landing import Landing
-from optchat.engine.turns import end_in, requestless_turn
+from optchat.engine.turns import check_usable, end_in, requestless_turn
 from optchat.store import ledger, registry, turns
 from optchat.store.registry import SessionRow
+from optchat.store.removals import FORGOTTEN
+from optchat.store.rows import Connection
 
 
 @frozen
@@ -38,6 +41,7 @@ def import_turns(scope: Scope, session: SessionRow, history: Sequence[Transcript
     kept = sealed = made = 0
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         current = registry.session_by_pk(db, session.session_pk)
+        check_usable(current, current.generation_pk)
         landing = Landing(scope, db, scope.now(), backlog=True)
         for turn, parts in prepared:
             new = _store(landing, current, turn, parts)
@@ -53,7 +57,9 @@ def _prepared(scope: Scope, turn: TranscriptTurn) -> tuple[ingest.Prepared, ...]
     parts = [
         part
         for ordinal, message in enumerate(turn.messages)
-        for part in ingest.prepare(scope, [message], turn_id=turn.turn_id, ordinal=ordinal)
+        for part in ingest.prepare(
+            scope, [message], turn_id=turn.turn_id, ordinal=ordinal, kind="note" if ordinal in turn.notes else None
+        )
     ]
     return ingest.ready(scope, parts)
 
@@ -66,10 +72,12 @@ def _store(landing: Landing, session: SessionRow, history: TranscriptTurn, parts
     db = landing.db
     if not parts:
         return 0
-    found = turns.find_turn(db, session.generation_pk, history.turn_id)
+    chain = landing.scope.chain(db, session.segment_pk)
+    found = turns.find_on_chain(db, chain, history.turn_id)
+    if _was_removed(db, chain, parts):
+        return 0
     if found is None:
         return _as_turn(landing, session, history, history.turn_id, parts, history.has_request)
-    chain = landing.scope.chain(db, session.segment_pk)
     new = [part for part in parts if ledger.find_event(db, chain, part.sealed.event_hash) is None]
     ingest.seal(landing, found, session.session_id, session.generation, [part for part in parts if part not in new])
     if not new:
@@ -78,9 +86,15 @@ def _store(landing: Landing, session: SessionRow, history: TranscriptTurn, parts
         ingest.seal(landing, found, session.session_id, session.generation, new)
         return len(new)
     number = 1
-    while turns.find_turn(db, session.generation_pk, f"{history.turn_id}+{number}") is not None:
+    while turns.find_on_chain(db, chain, f"{history.turn_id}+{number}") is not None:
         number += 1
     return _as_turn(landing, session, history, f"{history.turn_id}+{number}", new, has_request=False)
+
+
+def _was_removed(db: Connection, chain: Chain, parts: Sequence[ingest.Prepared]) -> bool:
+    """Whether all of it was deleted here: it does not come back, and no turn is made for it."""
+    known = ledger.find_events(db, chain, (part.sealed.event_hash for part in parts))
+    return all(known.get(part.sealed.event_hash, (0, 0, b""))[1] == FORGOTTEN for part in parts)
 
 
 def _as_turn(
@@ -105,8 +119,12 @@ def import_note(scope: Scope, session: SessionRow, text: str, turn_id: str) -> I
     prepared = ingest.ready(scope, parts)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         current = registry.session_by_pk(db, session.session_pk)
+        check_usable(current, current.generation_pk)
+        chain = scope.chain(db, current.segment_pk)
+        if _was_removed(db, chain, prepared):
+            return Imported(len(prepared), 0, 0)
         landing = Landing(scope, db, scope.now())
-        found = turns.find_turn(db, current.generation_pk, turn_id)
+        found = turns.find_on_chain(db, chain, turn_id)
         turn = found or requestless_turn(landing, current, turn_id, None)
         new = ingest.seal(landing, turn, current.session_id, current.generation, prepared).new
         if found is None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from attrs import frozen
 
 from optchat.core import records as rules
-from optchat.core.errors import ResyncNeeded, RevisionConflict
+from optchat.core.errors import GenerationSuperseded, ResyncNeeded, RevisionConflict
 from optchat.core.lineage import Chain
 from optchat.core.messages import HostMessage, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.publications import turn_after
@@ -29,8 +29,9 @@ from optchat.core.tree import Node
 from optchat.core.words import INDEXED_AT_ONCE_BYTES, words_of
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
+from optchat.engine.pins import check_turn
 from optchat.engine.trees import session_tree
-from optchat.store import ledger, payloads, queue, registry, scopes, search, turns
+from optchat.store import hosts, ledger, payloads, queue, registry, scopes, search, turns
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
@@ -137,7 +138,7 @@ def ready(scope: Scope, parts: Sequence[SealedPart], new: Sequence[SealedPart] |
 
 def unsealed(scope: Scope, db: Connection, turn: TurnRow, parts: Iterable[SealedPart]) -> list[SealedPart]:
     """The parts that are not sealed as they are: words are made for these alone. Sealing looks again."""
-    chain = scope.chain(db, turn.segment_pk)
+    chain = history_of(scope, db, turn)
     given = list(parts)
     found = ledger.find_events(db, chain, (part.event_hash for part in given))
     return [part for part in given if part.event_hash not in found or found[part.event_hash][2] != part.sha256]
@@ -197,7 +198,9 @@ def _keep(db: Connection, scope: Scope, blob: BlobRef, first: int = 0, count: in
     rest = _pieces(blob) - first
     written = rest if count is None else min(count, rest)
     payloads.write_pieces(db, pk, blob.data, first, written)
-    if written == rest:
+    # What is staged belongs to nobody until it is sealed: a removal may have erased the pieces before these meanwhile.
+    # Then the seal, which begins with the first, writes all of them.
+    if written == rest and (first == 0 or payloads.count_pieces(db, pk) == _pieces(blob)):
         payloads.complete_blob(db, pk)
     return _Kept(pk, was_there=False)
 
@@ -211,13 +214,14 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
 
     Raises:
         RevisionConflict: the same event key and revision with other content.
-        ResyncNeeded: a higher revision of what is sealed: the host edited its history.
+        ResyncNeeded: a higher revision of what is sealed: the host edited its history; or memory is off since that.
         TurnEnded: new content for a turn that has its outcome.
+        GenerationSuperseded: new content for a turn that was rewound.
     """
     db, scope = landing.db, landing.scope
     tree = session_tree(scope, db, turn.segment_pk)
-    chain = tree.chain
-    seq = registry.segment_length(db, turn.segment_pk, chain.own.base_length)
+    chain = history_of(scope, db, turn)
+    seq = registry.segment_length(db, turn.segment_pk, tree.chain.own.base_length)
     refs: list[str] = []
     new: list[tuple[int, Prepared, int]] = []
     events = ledger.find_events(db, chain, (part.sealed.event_hash for part in prepared))
@@ -228,6 +232,10 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
             _check_same(sealed, *found)
             refs.append(session_ref(session_id, generation, found[0] & KEY_MASK))
             continue
+        if turn.state == "ended":
+            _check_not_superseded(scope, db, turn)
+        if not new:
+            check_on(db, turn.turn_pk)
         turn_after(turn.state, "seal", turn.outcome)
         key = turn.segment_pk << KEY_BITS | seq
         at = landing.at if sealed.at is None else microseconds(sealed.at)
@@ -262,13 +270,46 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
     return Sealed(tuple(refs), len(new))
 
 
+def check_on(db: Connection, turn_pk: int) -> None:
+    """
+    Raises:
+        ResyncNeeded: the memory of the turn's session is off.
+    """
+    if hosts.is_off(db, turn_pk):
+        raise ResyncNeeded("this session differs from its host's history; call resync() with the host's messages")
+
+
+def history_of(scope: Scope, db: Connection, turn: TurnRow) -> Chain:
+    """
+    Where what is delivered into a turn is looked for: its session's present history, if the turn is part of that.
+
+    What was said above a boundary that the session was rewound to since is not there: its keys may come again.
+    """
+    chain = scope.chain(db, turn.segment_pk)
+    if turn.state != "ended":
+        return chain
+    present = scope.chain(db, registry.session_of_generation(db, turn.generation_pk)[0].segment_pk)
+    return present if present.of_record(turn.start_seq).segment == turn.segment_pk else chain
+
+
+def _check_not_superseded(scope: Scope, db: Connection, turn: TurnRow) -> None:
+    """A turn that is not part of its session's present history was rewound: its handle is of another time."""
+    session = registry.session_of_generation(db, turn.generation_pk)[0]
+    if scope.chain(db, session.segment_pk).of_record(turn.start_seq).segment != turn.segment_pk:
+        raise GenerationSuperseded(
+            f"turn {turn.turn_id} was rewound with its session {session.session_id}; take that anew with"
+            " memory.session(...), and begin a turn there"
+        )
+
+
 def _check_same(sealed: SealedPart, record_key: int, revision: int, sha256: bytes) -> None:
     if sealed.sha256 == sha256 or sealed.revision < revision:
         return
     if sealed.revision > revision:
         raise ResyncNeeded(
-            f"revision {sealed.revision} edits record {record_key & KEY_MASK}, which is sealed; "
-            "history is not overwritten: rewind the session before the edited message and go on from there"
+            f"revision {sealed.revision} edits record {record_key & KEY_MASK}, which is sealed and not overwritten; "
+            "begin a turn with an edited request; for any other message, rewind() the session before its turn and say"
+            " it again, or resync() with the host's messages"
         )
     raise RevisionConflict(
         f"record {record_key & KEY_MASK} is sealed under the same event key with other content; "
@@ -363,7 +404,7 @@ def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts:
         turn = _turn(db, turn_pk)
         new = unsealed(scope, db, turn, parts)
         if not new:
-            found = ledger.find_events(db, scope.chain(db, turn.segment_pk), (part.event_hash for part in parts))
+            found = ledger.find_events(db, history_of(scope, db, turn), (part.event_hash for part in parts))
             known = [found[part.event_hash][0] for part in parts]
             return Sealed(tuple(session_ref(session_id, generation, key & KEY_MASK) for key in known), 0)
     prepared = ready(scope, parts, new)
@@ -379,6 +420,7 @@ def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts:
 def _turn(db: Connection, turn_pk: int) -> TurnRow:
     turn = turns.load_turn(db, turn_pk)
     assert turn is not None, "a handle's turn exists"
+    check_turn(db, turn)
     return turn
 
 

@@ -49,10 +49,13 @@ class Task:
 
 
 def record_of_leaf(db: Connection, job: JobRow) -> RecordRow:
-    """The record that a leaf job is to summarise; IntegrityError where it is missing."""
+    """
+    The record that a leaf job is to summarise; IntegrityError where it is missing. One that was removed since the job
+    was claimed is, too: its job is gone, and nothing of it is sent to anybody.
+    """
     segment = registry.segment_of_tree(db, owner_of(job.subject))
     record = None if segment is None else ledger.load_record(db, segment[0] << KEY_BITS | job.position)
-    if record is None:
+    if record is None or record.state:
         raise IntegrityError(f"job {job.job_pk} names a record that is missing; run verify() and restore a backup")
     return record
 
@@ -139,7 +142,7 @@ def _nodes(db: Connection, tree: Tree, spans: Sequence[Span]) -> list[Node]:
 
 def _turn(db: Connection, job: JobRow) -> TurnRow:
     turn = turns.load_turn(db, job.subject)
-    if turn is None:
+    if turn is None or turn.removed:
         raise IntegrityError(f"job {job.job_pk} names a turn that is missing; run verify() and restore a backup")
     return turn
 
@@ -222,7 +225,7 @@ def chunk_tree(db: Connection, tree_pk: int) -> tuple[TreeRow, RecordRow]:
     """A chunk tree, and the record whose payload its leaves are pages of; IntegrityError where either is missing."""
     tree = forest.load_tree(db, tree_pk)
     record = None if tree is None or tree.record_key is None else ledger.load_record(db, tree.record_key)
-    if tree is None or record is None:
+    if tree is None or record is None or record.state:
         raise IntegrityError(f"chunk tree {tree_pk} names a record that is missing; run verify() and restore a backup")
     return tree, record
 

@@ -40,6 +40,7 @@ from optchat.engine.origins import (
 from optchat.engine.trees import SessionTree, Tree, session_tree, shared_tree, tree_of_key
 from optchat.store import forest, publications, queue, registry, remakes, scopes, search, turns
 from optchat.store.queue import JobRow
+from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
@@ -128,22 +129,56 @@ class Landing:
             node: its revision is of no matter: it is one more than the present one's.
             foreign: the keys of foreign publications that its summarizer was shown.
         """
-        made_by, born = self._recipe(recipe), self._birth()
-        before = forest.revise_node(self.db, key, node, made_by, inputs, born)
+        before = forest.revise_node(self.db, key, node, self._recipe(recipe), inputs, self._birth())
+        search.replace_node_documents(self.db, key, self._birth())
+        revised = self._revised(before, node, recipe, foreign)
+        if recipe.kind == "summary":
+            self._index_node(key, revised, self._birth())
+        self._landed.append(key)
+
+    def withdraw(self, key: int, node: Node, recipe: Recipe, inputs: bytes, *, hidden: bool, fresh: bool) -> None:
+        """
+        Put what a withdrawal leaves in a node's place, as a new revision. The caller sees to all that was made of it,
+        so that nothing becomes stale here, and nobody is woken.
+
+        Args:
+            hidden: what was there is removed: pins from before find the new text, too. Else they keep what they had.
+            fresh: it stands for a verbatim leaf, which had no row.
+        """
+        if fresh:
+            forest.insert_node(self.db, key, node, self._recipe(recipe), inputs, self._birth())
+            self._made[self._recipe(recipe)] += recipe.kind != "join"
+            self._nodes[key] = node
+            self._changed.add(key)
+        elif hidden:
+            before = forest.supplant_node(self.db, key, node, self._recipe(recipe), inputs)
+            search.hide_node_documents(self.db, key)
+            self._revised(before, node, recipe, ())
+        else:
+            before = forest.revise_node(self.db, key, node, self._recipe(recipe), inputs, self._birth())
+            search.replace_node_documents(self.db, key, self._birth())
+            self._revised(before, node, recipe, ())
+        self._visible = True
+        self._note_for_view(key)
+
+    def _revised(self, before: forest.MadeRow, node: Node, recipe: Recipe, foreign: Sequence[int]) -> Node:
+        """A node has another revision: what is counted of it, and known of it here."""
+        key, made_by = before.node_key, self._recipe(recipe)
         revised = evolve(node, revision=before.node.revision + 1)
         forest.insert_foreign(self.db, key, revised.revision, foreign)
         if before.recipe_kind != "join":
             self._made[before.recipe_pk] -= 1
         if recipe.kind != "join":
             self._made[made_by] += 1
-        search.replace_node_documents(self.db, key, born)
-        if recipe.kind == "summary":
-            self._index_node(key, revised, born)
         remakes.drop_remake(self.db, key)
         self._nodes[key] = revised
         self._changed.add(key)
         self._visible = True
-        self._landed.append(key)
+        return revised
+
+    def changed_under(self, key: int) -> None:
+        """An input of a position changed: what is to be made there, or was, is looked at again."""
+        self._make_stale(key)
 
     def unmade(self, key: int) -> None:
         """A node stays as it is that was to be made anew: those that wait for it go on without."""
@@ -158,17 +193,32 @@ class Landing:
     def turn_ended(self, turn: TurnRow) -> None:
         """A turn has its outcome: its records join the session's view, and its publication is due."""
         assert turn.end_seq is not None, "an ended turn has an end"
-        registry.set_ended_length(self.db, turn.segment_pk, turn.end_seq)
-        self._segments.clear()
-        self._views.turn_ended(turn.segment_pk)
+        self.records_ended(turn.segment_pk, turn.end_seq)
         session, _number = registry.session_of_generation(self.db, turn.generation_pk)
-        if session.isolated or session.state == "revoked" or turn.inherited or turn.end_seq == turn.start_seq:
+        present = session.generation_pk == turn.generation_pk
+        if present and not session.revoked and turn.ordinal >= session.shared_from:  # else it shares nothing of it
+            self.publication_due(turn, session)
+
+    def records_ended(self, segment_pk: int, end: int) -> None:
+        """The records below ``end`` of a segment are of ended turns: its view may cover them."""
+        registry.set_ended_length(self.db, segment_pk, end)
+        self._segments.clear()
+        self._views.turn_ended(segment_pk)
+
+    def publication_due(self, turn: TurnRow, session: SessionRow) -> None:
+        """
+        An ended turn of a session that shares it is published, now if it fits, else by a job. Of isolated sessions,
+        inherited turns and those without records nothing is.
+        """
+        assert turn.end_seq is not None, "an ended turn has an end"
+        if session.isolated or turn.inherited or turn.end_seq == turn.start_seq:
             return
         tree = session_tree(self.scope, self.db, turn.segment_pk)
         cover = exact_cover(turn.start_seq, turn.end_seq)
         durable = self._known(tree, cover)
         needs = [tree.key(span) for span in cover if span not in durable]
-        before = turns.publishable_before(self.db, turn)
+        present = session.generation_pk == turn.generation_pk
+        before = turns.publishable_before(self.db, turn, session.shared_from if present else 0)
         if before is not None and before.publication_key is None:
             needs.append(before.turn_pk)  # tree 0: publications of one generation are made in turn order
         if not needs and self._publish_if_it_fits(turn):
@@ -177,6 +227,15 @@ class Landing:
             self.db, scope_pk=self.scope.pk, kind="publication", subject=turn.turn_pk, needs=needs, at=self.at
         )
         self._made_jobs = True
+
+    @property
+    def born(self) -> int:
+        """The clock from which on what this transaction lands is there."""
+        return self._birth()
+
+    def node(self, tree: Tree, span: Span) -> Node | None:
+        """A node as this transaction has it by now."""
+        return self._known(tree, [span]).get(span)
 
     def now_visible(self) -> None:
         """The caller made something visible to later pins: the clock moves at the end."""
@@ -233,6 +292,17 @@ class Landing:
         Follow what landed until nothing more follows, advance the views, and move the clock if a pin may see
         more.
         """
+        self.follow()
+        self._views.advance()
+        if self._sealed and queue.rearm(self.db, self.scope.pk, self.at, afresh=False):
+            self._made_jobs = True  # one more attempt each: a job that can never succeed must not cost five an append
+        for recipe, count in self._made.items():
+            forest.count_nodes(self.db, recipe, count)
+        if self._visible:
+            scopes.tick(self.db, self.scope.pk, self.at)
+
+    def follow(self) -> None:
+        """Follow what landed so far until nothing more follows."""
         while self._landed or self._stale:
             if not self._landed:
                 self._look_again(heappop(self._stale)[1])
@@ -243,13 +313,6 @@ class Landing:
             awaited = queue.awaited(self.db, landed)
             for key in landed:
                 self._follow(key, key in awaited)
-        self._views.advance()
-        if self._sealed and queue.rearm(self.db, self.scope.pk, self.at, afresh=False):
-            self._made_jobs = True  # one more attempt each: a job that can never succeed must not cost five an append
-        for recipe, count in self._made.items():
-            forest.count_nodes(self.db, recipe, count)
-        if self._visible:
-            scopes.tick(self.db, self.scope.pk, self.at)
 
     def after_commit(self) -> None:
         """What may only be believed now: the frontiers in memory, and that there is work."""
@@ -437,7 +500,8 @@ class Landing:
         segment: tuple[int, int] | None = None
         visible: int | None = None
         if tree_pk == self.scope.row.shared_tree:
-            visible = node.span.end - 1
+            low = self.scope.pk << KEY_BITS
+            visible = publications.last_live(self.db, low | node.span.start, low | node.span.end)
         else:
             segment = self._segment(tree_pk)
             if segment is None:
@@ -462,6 +526,7 @@ class Landing:
                     visible=visible,
                     words=words_of(node.text, self.scope.row.pretokenizer),
                     born_clock=born,
+                    revision=node.revision,
                 )
             ],
         )

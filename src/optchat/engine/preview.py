@@ -18,7 +18,7 @@ from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.engine.handle import Scope
 from optchat.engine.rendering import assemble, render
 from optchat.engine.sights import snapshot_of
-from optchat.engine.turns import descriptor_of
+from optchat.engine.turns import check_usable, descriptor_of
 from optchat.store import registry, scopes
 from optchat.store.registry import SessionRow
 
@@ -34,10 +34,16 @@ def preview(
     budget: Budget,
     tokenizer: Tokenizer,
 ) -> Context[M]:
-    """The next turn's context under a budget, over the records of ended turns."""
+    """
+    The next turn's context under a budget, over the records of ended turns.
+
+    Raises:
+        ResyncNeeded, SessionDeleted: there is no next turn.
+    """
     active_tokens = sum(adapter.count(native, tokenizer) for native in active)
     with scope.store.read() as db:
         current = registry.session_by_pk(db, session.session_pk)
+        check_usable(current, current.generation_pk)
         moment = scopes.current_moment(db, scope.pk)
         stored = registry.segment_of_tree(db, scope.chain(db, current.segment_pk).own.tree)
         end = 0 if stored is None else stored[1]
@@ -52,6 +58,7 @@ def preview(
             descriptor,
             None,
             snapshot_label=snapshot.id,
+            first_step=0,
             budget=budget,
             tokenizer=tokenizer,
             adapter=adapter,

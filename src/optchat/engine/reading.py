@@ -15,7 +15,7 @@ from datetime import datetime
 
 from optchat.core.cursors import query_digest, read_cursor, write_cursor
 from optchat.core.errors import BadArgument, BadCursor, IntegrityError, UnknownRef
-from optchat.core.lineage import Chain, ordinal_of, owner_of
+from optchat.core.lineage import Chain, owner_of
 from optchat.core.messages import BlobPart, ToolResultPart
 from optchat.core.ports import Tokenizer
 from optchat.core.records import decode_part, to_text
@@ -26,7 +26,7 @@ from optchat.core.tools import MAX_DEPTH
 from optchat.core.tree import Node
 from optchat.engine.handle import Scope
 from optchat.engine.naming import PublicationName, publication_names
-from optchat.engine.sights import Reading, SessionTarget, SharedTarget, may_see, resolve, unknown
+from optchat.engine.sights import Reading, SessionTarget, SharedTarget, is_superseded, may_see, resolve, unknown
 from optchat.engine.trees import SessionTree, shared_tree
 from optchat.store import ledger, payloads, publications, registry, scopes, turns
 from optchat.store.ledger import RecordRow
@@ -74,7 +74,10 @@ def zoom(
     if isinstance(target, SessionTarget):
         spans = spans_below(target.span, depth)
         lines = session_lines(reading, db, target, spans)
-        return _lines_page(reading, target.ref, "node", lines, offset, digest, max_tokens, tokenizer, most)
+        superseded = is_superseded(reading, db, target)
+        return _lines_page(
+            reading, target.ref, "node", lines, offset, digest, max_tokens, tokenizer, most, superseded=superseded
+        )
     if target.publication is None:
         lines = shared_lines(reading, db, spans_below(target.span, depth))
         return _lines_page(reading, target.ref, "node", lines, offset, digest, max_tokens, tokenizer, most)
@@ -108,7 +111,10 @@ def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans
     for span in spans:
         ref = session_ref(target.session.session_id, target.generation, span.start, span.count)
         node = nodes.get(span)
-        first, last = _record_times(db, target.chain, span) if node is None or span.count == 1 else _node_times(node)
+        if node is None or (span.count == 1 and node.kind != "tombstone"):
+            first, last = _record_times(db, target.chain, span)
+        else:
+            first, last = _node_times(node)
         if node is None:
             lines.append(Line(ref, "stand_in", "[not summarised yet]", None, None, first, last, 0))
             continue
@@ -121,11 +127,11 @@ def session_lines(reading: Reading, db: Connection, target: SessionTarget, spans
 
 
 def _record_times(db: Connection, chain: Chain, span: Span) -> tuple[datetime, datetime]:
-    found = ledger.load_records(db, {chain.record_key(span.start), chain.record_key(span.end - 1)})
-    first, last = found.get(chain.record_key(span.start)), found.get(chain.record_key(span.end - 1))
-    if first is None or last is None:
+    """When the first and the last record of a span were said; of what was removed nothing is told."""
+    found = ledger.ends_of(db, chain, span.start, span.end)
+    if found is None:
         raise IntegrityError(f"records of {span} are missing; run verify() and restore a backup")
-    return first.time, last.time
+    return found
 
 
 def _node_times(node: Node) -> tuple[datetime, datetime]:
@@ -144,6 +150,8 @@ def _shared_line(
 ) -> Line:
     ref = publication_ref(span.start, span.count)
     name = names.get(span.start) if span.count == 1 else None
+    if node is not None and node.kind == "tombstone":
+        name = None  # its number is all that is left of it
     if node is None:
         first, last = _publication_times(scope, db, span)
         return Line(ref, "stand_in", "[not summarised yet]", None, None, first, last, 0)
@@ -180,6 +188,7 @@ def _lines_page(
     most: int | None,
     *,
     turn: TurnInfo | None = None,
+    superseded: bool = False,
 ) -> ZoomResult:
     rest = lines[offset:]
     if not rest and offset:
@@ -211,7 +220,7 @@ def _lines_page(
         attachments=(),
         turn=turn,
         truncated=False,
-        superseded=False,
+        superseded=superseded,
     )
 
 
@@ -248,17 +257,23 @@ def publication_cover(publication: PublicationRow) -> tuple[Span, ...]:
     return exact_cover(publication.start_seq, publication.end_seq)
 
 
-def turn_info(reading: Reading, db: Connection, turn: TurnRow) -> TurnInfo:
-    """A turn as this reader may see it: its publication only if it lies under the reader's mark."""
-    session, number = registry.session_of_generation(db, turn.generation_pk)
+def turn_info(reading: Reading, db: Connection, turn: TurnRow, known_as: tuple[str, int] | None = None) -> TurnInfo:
+    """
+    A turn as this reader may see it: its publication only if it counts under the reader's marks.
+
+    Args:
+        known_as: the session id and generation that name it; None: those that it was begun in. A fork's own history is
+            known by the fork.
+    """
+    if known_as is None:
+        session, number = registry.session_of_generation(db, turn.generation_pk)
+        known_as = session.session_id, number
     chain = reading.scope.chain(db, turn.segment_pk)
-    published: str | None = None
-    if turn.publication_key is not None and ordinal_of(turn.publication_key) < reading.sight.publications:
-        published = publication_ref(ordinal_of(turn.publication_key))
+    published = publications.number_of_turn(db, turn.turn_pk, reading.sight)
     return TurnInfo(
         id=turn.turn_id,
-        ref=session_ref(session.session_id, number, turn.start_seq),
-        publication_ref=published,
+        ref=session_ref(*known_as, turn.start_seq),
+        publication_ref=None if published is None else publication_ref(published),
         request=request_text(db, chain, turn),
         outcome=turn.outcome,
         started_at=moment_of(turn.started_at, turn.utc_offset),
@@ -338,9 +353,9 @@ def _record_page(
         outcome=None if turn is None else turn.outcome,
         paired_ref=_paired_ref(reading, db, target, record),
         attachments=_attachments(db, record),
-        turn=None if turn is None else turn_info(reading, db, turn),
+        turn=None if turn is None else turn_info(reading, db, turn, (target.session.session_id, target.generation)),
         truncated=_is_cut(record),
-        superseded=False,
+        superseded=is_superseded(reading, db, target),
     )
 
 
@@ -382,13 +397,13 @@ def _paired_ref(reading: Reading, db: Connection, target: SessionTarget, record:
     """A call's result or a result's call, if this reader may see it."""
     key = record.paired_key if record.kind == "tool_result" else None
     if record.kind == "tool_call":
-        key = ledger.result_of(db, record.record_key)
+        key = ledger.result_of(db, target.chain, record.record_key)
     if key is None:
         return None
     other = SessionTarget(
         target.session, target.generation, target.generation_pk, target.chain, Span(key & KEY_MASK, 1)
     )
-    same_chain = any(link.segment == owner_of(key) for link in target.chain.links)
+    same_chain = target.chain.of_record(other.span.start).segment == owner_of(key)
     return other.ref if same_chain and may_see(reading, db, other) else None
 
 
@@ -441,7 +456,11 @@ def date(reading: Reading, db: Connection, ref: str) -> Dates:
     """When what a ref names was said, and published."""
     target = resolve(reading, db, ref)
     if isinstance(target, SessionTarget):
-        first, last = _record_times(db, target.chain, target.span)
+        times = ledger.ends_of(db, target.chain, target.span.start, target.span.end)
+        if times is None:  # all of it was removed: when, is all that its line tells
+            line = session_lines(reading, db, target, [target.span])[0]
+            times = line.first_at, line.last_at
+        first, last = times
         return Dates(target.ref, first, last, None, reading.snapshot)
     if target.publication is None:
         line = shared_lines(reading, db, [target.span])[0]

@@ -297,8 +297,8 @@ def begin_repair(scope: Scope, ref: str, rooms: Rooms) -> Repair:
 def _roots(scope: Scope, db: Connection, key: int) -> set[int]:
     """The nodes in or under a position that have texts of their own to repair: itself, unless it is a join."""
     made = forest.load_made(db, [key]).get(key)
-    if made is None:
-        return set()  # a verbatim leaf
+    if made is None or made.node.kind == "tombstone":
+        return set()  # a verbatim leaf, or what is left of one
     origin = origin_of(scope, db, key)
     if made.recipe_kind == "join":
         return {root for each in origin.input_keys for root in _roots(scope, db, each)}

@@ -12,7 +12,7 @@ request no longer fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, TypeVar
 
 from attrs import define, evolve, field, frozen
@@ -37,8 +37,8 @@ from optchat.engine.trees import SessionTree, grown_cover, shared_tree
 from optchat.store import ledger, payloads, queue
 from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DescriptorRow, RenderingRow
 from optchat.store.rows import Connection, moment_of
-from optchat.store.turns import DescriptorRow, RenderingRow
 
 M = TypeVar("M")
 
@@ -84,6 +84,7 @@ def render(
     written: RenderingRow | None,
     *,
     snapshot_label: str,
+    first_step: int,
     budget: Budget,
     tokenizer: Tokenizer,
     adapter: HostAdapter[M],
@@ -92,6 +93,9 @@ def render(
 ) -> tuple[Rendered[M], RenderingRow | None]:
     """
     The memory blocks for one call, and the rendering row to write if this decided something new.
+
+    Args:
+        first_step: the number of the row to write where none is written under the present pin.
 
     Raises:
         SummariesPending: own leaves that the view needs are not there, and ``readiness`` is strict.
@@ -126,13 +130,13 @@ def render(
         own, missing = maker.own_view(readiness)
         shared = spans_of(descriptor.shared_levels)
         why = "the turn's first context"
-    step = 0 if written is None else written.step + 1
+    step = first_step if written is None else written.step + 1
     room = available
     for _ in range(_TRIES):
         row, counted = maker.choose(step, own, missing, shared, room, available)
         made = maker.rendered(row, why)
         if made.tokens <= available:
-            return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks))
+            return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks), pin=descriptor.pin)
         # A block can count more than its lines one by one, and its head names what it shows: that is charged from here
         # on. The way down ends at the coarsest cover: what a smaller window holds is never too much for this one.
         lower = max(min(room - 1, available - (made.tokens - counted)), maker.least_room(own, missing, shared))
@@ -189,11 +193,22 @@ class _Maker(Generic[M]):
         def show(span: Span, node: Node | None) -> ShownLine:
             canonical = session_ref(self.session.session_id, self.session.generation, span.start, span.count)
             if node is None:
-                return ShownLine(str(span), canonical, "missing", assembly.MISSING_TEXT)
-            return ShownLine(str(span), canonical, "", node.text)
+                return ShownLine(chain.short(span), canonical, "missing", assembly.MISSING_TEXT)
+            return ShownLine(chain.short(span), canonical, "", node.text)
 
+        chain = self.tree.chain
+        named = "" if chain.boundary is None else f" {chain.generation}"
         return Side(
-            self.scope, self.db, self.tree, spans, self.descriptor.clock, self.tokenizer, show, self._own, missing
+            self.scope,
+            self.db,
+            self.tree,
+            spans,
+            self.descriptor.clock,
+            self.tokenizer,
+            show,
+            self._own,
+            named,
+            missing,
         )
 
     def shared_side(self, spans: tuple[Span, ...]) -> Side:
@@ -204,7 +219,7 @@ class _Maker(Generic[M]):
             if node is None:
                 raise IntegrityError(f"{ref} has no node; run verify() and restore a backup")
             label = outcome_label(node.failed, node.interrupted)
-            if span.count == 1:
+            if span.count == 1 and node.kind != "tombstone":
                 name = self._sessions[span.start]
                 label = publication_label(name.session_id, name.outcome)
             return ShownLine(ref, ref, label, node.text)
@@ -237,10 +252,10 @@ class _Maker(Generic[M]):
             span = Span(record.seq, 1)
             canonical = session_ref(self.session.session_id, self.session.generation, record.seq)
             node = nodes.get(span)
-            short = None if node is None else ShownLine(str(span), canonical, "", node.text)
+            short = None if node is None else ShownLine(chain.short(span), canonical, "", node.text)
             # A record over the limit can only be shown by its node: its text is not even read.
             text = "" if record.payload_bytes > limit else payloads.load_leaf_text(self.db, record)
-            full = ShownLine(str(span), canonical, "", text)
+            full = ShownLine(chain.short(span), canonical, "", text)
             fits = bool(text)
             found.append(
                 Previous(
@@ -366,7 +381,7 @@ class _Maker(Generic[M]):
             if shown is not None:
                 previous.append(shown)
                 (requests if record.is_request else answers).append(shown.ref)
-        blocks = self._blocks(shared_lines, own_lines, previous, requests, answers, bool(previous), row.missing)
+        blocks = self._blocks(shared_lines, own_lines, previous, requests, answers, bool(previous), missing)
         charges: dict[BlockKind, int] = {}
         for each in blocks:
             natives = self.adapter.encode((each,))
@@ -399,7 +414,7 @@ class _Maker(Generic[M]):
         requests: Sequence[str],
         answers: Sequence[str],
         with_previous: bool,
-        missing: Sequence[str] = (),
+        missing: Iterable[Span] = (),
     ) -> tuple[MemoryBlock, ...]:
         descriptor, session = self.descriptor, self.session
         blocks = [assembly.guidance_block()]
@@ -409,7 +424,8 @@ class _Maker(Generic[M]):
                     self.scope.row.name, self.snapshot_label, descriptor.publications, descriptor.pending, shared
                 )
             )
-        blocks.append(assembly.session_block(session.session_id, session.generation, descriptor.own_end, missing, own))
+        named = [self.tree.chain.short(span) for span in sorted(missing)]
+        blocks.append(assembly.session_block(session.session_id, session.generation, descriptor.own_end, named, own))
         if with_previous:
             blocks.append(assembly.previous_exchange_block(session.session_id, requests, answers, previous))
         return tuple(blocks)
@@ -463,7 +479,7 @@ def assemble(
 
 def exchange_records(db: Connection, low: int, high: int) -> list[tuple[RecordRow, bool]]:
     """A turn's request and its final answer: (record, whether it is the request), in order."""
-    records = ledger.records_between(db, low, high)
+    records = [record for record in ledger.records_between(db, low, high) if record.state == 0]
     if not records:
         return []
     first = records[0].message

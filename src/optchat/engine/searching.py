@@ -60,6 +60,7 @@ class _Search:
     place: int | None  # where a later page goes on; None: the first page
     subject: int
     checked: int  # the summaries that the pages before looked under
+    session: tuple[str, int] | None = None  # to the owner: the session asked for, and its generation
 
 
 def search(
@@ -108,6 +109,7 @@ def search(
         place,
         subject,
         checked,
+        _asked_for(reading, db, session),
     )
     found, following_place, checked = _newest(asked) if order == "newest" else _best(asked)
     following = None
@@ -162,19 +164,29 @@ def _position(
 
 def _session_ranges(reading: Reading, db: Connection, session_id: str) -> tuple[OwnRange, ...]:
     """
-    Where a session's records lie, in all its generations: what is superseded, and for whom, is visibility's to say.
+    Where a session's records lie: its history, to its own reader and the owner. To others all that it published in any
+    generation, and nothing of what it was forked from: what of it counts is visibility's to say.
 
     A session of which the reader may see nothing answers as an absent one.
     """
     session = registry.session_by_id(db, reading.scope.pk, session_id)
     if session is None or not _may_see(reading, db, session):
         raise unknown(session_id)
-    found: list[OwnRange] = []
-    for number in range(session.generation + 1):
-        generation = registry.generation_of(db, session.session_pk, number)
-        if generation is not None:
-            found += reading.scope.chain(db, generation[1]).ranges(_ANYWHERE)
-    return tuple(dict.fromkeys(found))
+    own = reading.own
+    if own is not None and own.session.session_pk == session.session_pk:
+        return own.chain.ranges(_ANYWHERE)
+    if reading.sight.owner:
+        return reading.scope.chain(db, session.segment_pk).ranges(_ANYWHERE)
+    segments = [registry.generation_of(db, session.session_pk, number) for number in range(session.generation + 1)]
+    links = [reading.scope.chain(db, found[1]).own for found in segments if found is not None]
+    return tuple(OwnRange(link.segment, link.base_length, _ANYWHERE) for link in links)
+
+
+def _asked_for(reading: Reading, db: Connection, session_id: str | None) -> tuple[str, int] | None:
+    if session_id is None or not reading.sight.owner:
+        return None
+    session = registry.session_by_id(db, reading.scope.pk, session_id)
+    return None if session is None else (session.session_id, session.generation)
 
 
 def _may_see(reading: Reading, db: Connection, session: SessionRow) -> bool:
@@ -414,7 +426,7 @@ def _hits(asked: _Search, rows: Sequence[DocumentRow]) -> tuple[Hit, ...]:
     live = publications.load_publications(
         asked.db, asked.reading.scope.pk, [row.visible for row in rows if row.visible is not None]
     )
-    names: dict[int, tuple[str, int]] = {}
+    names: dict[tuple[int, int], tuple[str, int]] = {}
     hits: list[Hit] = []
     for row in rows:
         said = texts.get(row.key)
@@ -437,20 +449,28 @@ def _hits(asked: _Search, rows: Sequence[DocumentRow]) -> tuple[Hit, ...]:
     return tuple(hits)
 
 
-def _named(asked: _Search, row: DocumentRow, names: dict[int, tuple[str, int]]) -> tuple[str, int]:
-    """The session and generation that a hit goes by: the reader's own where it is on its chain."""
+def _named(asked: _Search, row: DocumentRow, names: dict[tuple[int, int], tuple[str, int]]) -> tuple[str, int]:
+    """
+    The session and generation that a hit goes by: the reader's own where it is on its chain; to the owner one whose
+    present history it is, the session asked for first.
+    """
     segment = row.segment_pk
     assert segment is not None
     own = asked.reading.own
     if own is not None and asked.reading.sight.owns(segment, row.start_seq, row.end_seq):
-        segment = own.chain.own.segment
-    if segment not in names:
+        return own.session.session_id, own.chain.generation
+    if asked.session is not None:
+        return asked.session
+    key = segment, row.end_seq if asked.reading.sight.owner else 0
+    if key not in names:
         generation = registry.generation_of_segment(asked.db, segment)
+        if asked.reading.sight.owner:
+            generation = registry.holder_of(asked.db, segment, row.end_seq) or generation
         if generation is None:  # its session is gone; only forks still name it
-            names[segment] = ("", 0)
+            names[key] = ("", 0)
         else:
-            names[segment] = (registry.session_by_pk(asked.db, generation[1]).session_id, generation[2])
-    return names[segment]
+            names[key] = (registry.session_by_pk(asked.db, generation[1]).session_id, generation[2])
+    return names[key]
 
 
 def _texts(asked: _Search, rows: Sequence[DocumentRow]) -> dict[int, str]:

@@ -42,6 +42,7 @@ class Side:
     tokenizer: Tokenizer
     show: Callable[[Span, Node | None], ShownLine]
     seen: Seen
+    named: str = ""  # how lines are named, where that is not the same for every view of the tree
     missing: frozenset[Span] = frozenset()
     _complete: bool = False
 
@@ -64,7 +65,7 @@ class Side:
         node = self.seen.nodes.get(span)
         if node is None:
             return self.tokenizer.count(self.show(span, None).rendered) if span in self.missing else None
-        key = (self.tokenizer.name, self.tree.key(span), node.revision)
+        key = (f"{self.tokenizer.name}{self.named}", self.tree.key(span), node.revision)
         count = self.scope.caches.tokens.get(key)
         if count is None:
             count = self.tokenizer.count(self.show(span, node).rendered)

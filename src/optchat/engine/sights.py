@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from attrs import evolve, frozen
 
-from optchat.core.errors import SnapshotInvalid, UnknownRef
-from optchat.core.lineage import Chain
+from optchat.core.errors import StaleRef, UnknownRef
+from optchat.core.lineage import Chain, Link
 from optchat.core.refs import KEY_BITS, PublicationRef, SessionRef, Span, parse_ref, publication_ref, session_ref
-from optchat.core.snapshots import Sight, Snapshot, foreign_node_visible, publication_visible
+from optchat.core.snapshots import Published, Sight, Snapshot, foreign_node_visible, publication_visible
 from optchat.core.views import EMPTY_FRONTIER, FrontierState
 from optchat.engine.handle import Scope
-from optchat.store import publications, registry, scopes
+from optchat.store import ledger, publications, registry, scopes
 from optchat.store.publications import PublicationRow
 from optchat.store.registry import SessionRow
 from optchat.store.rows import Connection, moment_of
@@ -66,9 +66,10 @@ def owner_reading(scope: Scope, db: Connection) -> Reading:
     return Reading(scope, snapshot_of(moment), sight)
 
 
-def pinned_reading(scope: Scope, moment: Moment) -> Reading:
+def pinned_reading(scope: Scope, moment: Moment, pin: int = 0) -> Reading:
     """What a model would be shown of other sessions, at a moment; no session is its own."""
-    return Reading(scope, snapshot_of(moment), Sight(scope.pk, moment.clock, moment.publications, moment.documents))
+    sight = Sight(scope.pk, moment.clock, moment.publications, moment.documents)
+    return Reading(scope, snapshot_of(moment, pin), sight)
 
 
 def session_reading(scope: Scope, moment: Moment, session: SessionRow, chain: Chain, end: int, pin: int = 0) -> Reading:
@@ -76,23 +77,6 @@ def session_reading(scope: Scope, moment: Moment, session: SessionRow, chain: Ch
     shared = evolve(moment, publications=0, documents=0) if session.isolated else moment
     sight = Sight(scope.pk, moment.clock, shared.publications, shared.documents, own=chain.ranges(end))
     return Reading(scope, snapshot_of(shared, pin), sight, Own(session, chain, end))
-
-
-def kept_moment(scope: Scope, db: Connection, snapshot_id: str) -> Moment:
-    """
-    The moment that a snapshot id names.
-
-    Raises:
-        UnknownRef: no such snapshot, or one of another scope.
-        SnapshotInvalid: something was removed since, or its clock is no longer kept.
-    """
-    number = snapshot_id.partition(".")[0]
-    moment = scopes.find_moment(db, scope.pk, int(number)) if number.isdecimal() and len(number) < 13 else None
-    if moment is None:
-        raise UnknownRef(f"no snapshot {snapshot_id[:20]!r} is kept here; pin() takes a new one")
-    if scopes.scope_counters(db, scope.pk)[0] != moment.epoch:
-        raise SnapshotInvalid("something was removed since that snapshot; pin() takes a new one")
-    return moment
 
 
 # ---- refs ------------------------------------------------------------------------------------------------------------
@@ -140,6 +124,7 @@ def resolve(reading: Reading, db: Connection, text: str) -> Target:
     Raises:
         MalformedRef: it is no ref.
         UnknownRef: nothing that this reader may see.
+        StaleRef: a short ref to a position that has held other things in an earlier generation.
     """
     ref = parse_ref(text)
     if isinstance(ref, PublicationRef):
@@ -163,30 +148,118 @@ def _resolve_session(reading: Reading, db: Connection, ref: SessionRef, text: st
     if ref.session is None:
         if own is None:
             raise unknown(text)  # a short ref is a turn's own; nobody else has a session to mean
+        if ref.generation is None:
+            _check_not_stale(reading, db, own, ref.span)
         session: SessionRow | None = own.session
     else:
         session = registry.session_by_id(db, reading.scope.pk, ref.session)
     if session is None:
         raise unknown(text)
     number = session.generation if ref.generation is None else ref.generation
-    generation = registry.generation_of(db, session.session_pk, number)
-    if generation is None:
-        raise unknown(text)
-    chain = reading.scope.chain(db, generation[1])
-    target = SessionTarget(session, number, generation[0], chain, ref.span)
-    if not may_see(reading, db, target):
+    target = _target(reading, db, session, number, ref.span)
+    if target is None or not may_see(reading, db, target):
         raise unknown(text)
     return target
 
 
+def _target(reading: Reading, db: Connection, session: SessionRow, number: int, span: Span) -> SessionTarget | None:
+    generation = registry.generation_of(db, session.session_pk, number)
+    if generation is None:
+        return None
+    return SessionTarget(session, number, generation[0], reading.scope.chain(db, generation[1]), span)
+
+
+def _check_not_stale(reading: Reading, db: Connection, own: Own, span: Span) -> None:
+    """From the lowest boundary on that a session was rewound to, a position alone does not say what it names."""
+    if own.chain.boundary is None or span.end <= own.chain.boundary:
+        return
+    numbers = range(own.chain.generation + 1)
+    targets = [_target(reading, db, own.session, number, span) for number in numbers]
+    named = [target.ref for target in targets if target is not None and may_see(reading, db, target)]
+    raise StaleRef(
+        f"{span} lies above a point that this session was rewound to, and has named other things before; name the"
+        f" generation: {own.chain.short(span)} is what stands there now",
+        candidates=named,
+    )
+
+
 def may_see(reading: Reading, db: Connection, target: SessionTarget) -> bool:
-    """The visibility predicate for a span of a session."""
-    span, own = target.span, reading.own
-    if own is not None and own.session.session_pk == target.session.session_pk and own.chain == target.chain:
-        return span.end <= own.end
+    """
+    The visibility predicate for a span of a session.
+
+    A reader's own session is its history below its boundary, and what was superseded on the way to it.
+    """
+    span, own, last = target.span, reading.own, target.span.end - 1
+    if span.count == 1 and not ledger.is_live(db, target.chain.record_key(last)):
+        return False
+    if own is not None and own.session.session_pk == target.session.session_pk:
+        if target.generation > own.chain.generation:
+            return False  # it began when the reader's turn was over
+        if own.chain.has_record_of(target.chain, last):
+            return span.end <= own.end
+        return span.end <= _length(db, target.chain)
     if reading.sight.owner:
-        return span.end <= registry.segment_length(db, target.chain.own.segment, target.chain.own.base_length)
+        return span.end <= _length(db, target.chain)
+    if not registry.has_begun(db, target.session.session_pk, target.generation, reading.clock):
+        return False
     if span.count == 1:
-        return publications.publication_of_record(db, target.generation_pk, span.start, reading.sight) is not None
-    published = publications.published_range(db, target.generation_pk, reading.sight)
-    return foreign_node_visible(span.start, span.end, published, target.chain.own.base_length)
+        generation = _generation_of_link(db, target.session, target.chain.of_record(last))
+        return (
+            generation is not None
+            and publications.publication_of_record(db, generation, span.start, reading.sight) is not None
+        )
+    published = published_of(reading, db, target.session, target.chain)
+    return foreign_node_visible(span.start, span.end, published.records, published.base_length)
+
+
+def _length(db: Connection, chain: Chain) -> int:
+    return registry.segment_length(db, chain.own.segment, chain.own.base_length)
+
+
+def _generation_of_link(db: Connection, session: SessionRow, link: Link) -> int | None:
+    """The generation of a session that has a link's segment; None where it is what the session was forked from."""
+    found = registry.generation_of_segment(db, link.segment)
+    return found[0] if found is not None and found[1] == session.session_pk else None
+
+
+@frozen
+class PublishedOf:
+    """
+    What a reader's marks let it see of a session: records without a hole, and how many turns. What lies below
+    ``base_length`` is another session's.
+    """
+
+    records: Published | None
+    turns: int
+    base_length: int
+
+
+def published_of(reading: Reading, db: Connection, session: SessionRow, chain: Chain) -> PublishedOf:
+    """
+    What counts of a session's history along a chain. What a rewind kept was published in an earlier generation; what a
+    fork rests on is its parent's.
+    """
+    records: Published | None = None
+    count, base_length, whole = 0, chain.own.base_length, True
+    for link in chain.links:
+        generation = _generation_of_link(db, session, link)
+        if generation is None:
+            break
+        base_length = link.base_length
+        count += publications.count_of_generation(db, generation, reading.sight)
+        there = publications.published_range(db, generation, reading.sight)
+        if there is None or not whole:
+            continue
+        if records is None or there.end == records.first:
+            records = Published(there.first, there.end if records is None else records.end)
+        else:
+            whole = False  # something between is not published, or not yet
+    return PublishedOf(records, count, base_length)
+
+
+def is_superseded(reading: Reading, db: Connection, target: SessionTarget) -> bool:
+    """Whether what a ref names was rewound, as this reader's clock has it: another thing stands there, or none."""
+    present = registry.session_at(db, target.session.session_pk, reading.clock)
+    if present.generation <= target.generation:
+        return False
+    return not target.chain.has_record_of(reading.scope.chain(db, present.segment_pk), target.span.end - 1)

@@ -73,7 +73,7 @@ class SessionTree:
         return _drafted_sizes(self, self.drafts, forest.session_sizes(db, self.chain, spans, clock), clock)
 
     def line_bytes(self, span: Span, size: Size) -> int:
-        return line_size(len(str(span)), size.escaped_bytes)
+        return line_size(len(self.chain.short(span)), size.escaped_bytes)
 
 
 @frozen
@@ -188,14 +188,23 @@ def durable_cover(db: Connection, tree: Tree, start: int, end: int) -> tuple[Spa
     return tuple(found)
 
 
-def line_sizes(db: Connection, tree: Tree) -> Callable[[Span], int | None]:
-    """What a line of each position costs in a view, None where no node is durable; each is read once."""
+def line_sizes(db: Connection, tree: Tree, *, levels: int = 0) -> Callable[[Span], int | None]:
+    """
+    What a line of each position costs in a view, None where no node is durable; each is read once.
+
+    Args:
+        levels: so many below it are read with it: a cover that is made finer asks for them next, one by one.
+    """
     known: dict[Span, int | None] = {}
 
     def size(span: Span) -> int | None:
         if span not in known:
-            found = tree.sizes(db, [span]).get(span)
-            known[span] = None if found is None else tree.line_bytes(span, found)
+            wanted = level = [span]
+            for _ in range(min(levels, span.level)):
+                level = [child for above in level for child in above.children]
+                wanted = [*wanted, *level]
+            found = tree.sizes(db, wanted)
+            known.update({each: tree.line_bytes(each, found[each]) if each in found else None for each in wanted})
         return known[span]
 
     return size

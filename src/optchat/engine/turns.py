@@ -7,6 +7,9 @@ Refuses to know: context, and models.
 Admission is one transaction: the earlier open turn ends, the boundary and the snapshot are taken, the descriptor is
 written, the request is sealed; only then is the ended turn published, so that it lies after the pin. Two admissions
 race for the writer lock; the second finds the first one's turn.
+
+A request under the key of an earlier one and a higher revision is an edit: its turn, and all that followed, is
+superseded by the next generation, in the same transaction.
 """
 
 from __future__ import annotations
@@ -32,12 +35,14 @@ from optchat.core.publications import natural_outcome, turn_after
 from optchat.core.refs import SESSION_ID_ALPHABET
 from optchat.core.terms import Outcome, RecordKind
 from optchat.engine import ingest
+from optchat.engine.cutting import alive_elsewhere, cut
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
-from optchat.store import forest, ledger, queue, registry, scopes, turns
+from optchat.store import forest, ledger, queue, registry, renderings, scopes, turns
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DescriptorRow
 from optchat.store.rows import Connection
-from optchat.store.turns import DescriptorRow, TurnRow
+from optchat.store.turns import TurnRow
 
 # Every setting that changes the bytes of a context: kept with the turn, so that another process renders the same.
 BYTE_SETTINGS = (
@@ -54,9 +59,22 @@ def random_id(length: int) -> str:
     return "".join(secrets.choice(SESSION_ID_ALPHABET) for _ in range(length))
 
 
-def _usable(session: SessionRow, generation_pk: int) -> None:
+def check_not_deleted(session: SessionRow) -> None:
+    """
+    Raises:
+        SessionDeleted: there is no such session any more.
+    """
     if session.state == "deleted":
         raise SessionDeleted(f"session {session.session_id} was deleted; session(..., recreate=True) begins a new one")
+
+
+def check_usable(session: SessionRow, generation_pk: int) -> None:
+    """
+    Raises:
+        SessionDeleted, ResyncNeeded: the session takes nothing.
+        GenerationSuperseded: the handle is of an earlier generation.
+    """
+    check_not_deleted(session)
     if session.state == "needs_resync":
         raise ResyncNeeded(f"session {session.session_id} differs from its host's history; call resync() with it first")
     if session.generation_pk != generation_pk:
@@ -72,6 +90,7 @@ class Admitted:
     turn: TurnRow
     created: bool
     refs: tuple[str, ...]
+    session: SessionRow  # in the generation that the turn is of
 
 
 def admit(
@@ -88,7 +107,8 @@ def admit(
     Begin a turn: seal its request, pin its snapshot (§ 9).
 
     Atomic: all of it, with the end of an earlier open turn, or nothing. Idempotent: the same ``turn_id`` again is the
-    same turn, ended or not; without one, so is a request that a turn began with under the same event key.
+    same turn, ended or not; without one, so is a request that a turn began with under the same event key. A higher
+    revision of such a request supersedes that turn and those after it, and begins one in their place.
 
     Raises:
         SessionBusy: the open turn is alive in another process; or any turn is open and ``if_open`` is "refuse".
@@ -102,12 +122,18 @@ def admit(
         now = scope.now()
         landing = Landing(scope, db, now)
         current = registry.session_by_pk(db, session.session_pk)
-        _usable(current, session.generation_pk)
+        check_usable(current, session.generation_pk)
+        edited = _edited(scope, db, current, prepared)
+        if edited is not None:
+            _check_may_end(landing, current, if_open)
+            current = cut(landing, current, edited.start_seq).session
         found = (
-            turns.find_turn(db, current.generation_pk, public_id)
+            turns.find_on_chain(db, scope.chain(db, current.segment_pk), public_id)
             if turn_id is not None
             else _begun_with(scope, db, current, prepared)
         )
+        if found is None and turn_id is not None:
+            found = _removed(scope, db, current, prepared)
         if found is not None:
             return _again(scope, landing, current, found, prepared)
         _clear_the_way(landing, current, if_open)
@@ -129,13 +155,13 @@ def admit(
             worktree=worktree if worktree is not None else current.worktree,
             commit_id=commit if commit is not None else current.commit_id,
         )
-        turns.insert_descriptor(db, descriptor_of(scope, db, current, turn.turn_pk, moment, own_end))
+        renderings.insert_descriptor(db, descriptor_of(scope, db, current, turn.turn_pk, moment, own_end))
         for link in chain.links:  # imported history may still wait; now a turn waits for it
             queue.hurry(db, link.tree, AWAITED)
         sealed = ingest.seal(landing, turn, current.session_id, current.generation, prepared)
         landing.finish()
     landing.after_commit()
-    return Admitted(turn, True, sealed.refs)
+    return Admitted(turn, True, sealed.refs, current)
 
 
 def _begun_with(
@@ -153,8 +179,32 @@ def _begun_with(
     records = ledger.load_records(db, (record_key for record_key, _, _ in events.values()))
     first = records[min(records)]
     turn = turns.load_turn(db, first.turn_pk)
-    begins = turn is not None and turn.generation_pk == session.generation_pk and turn.start_seq == first.seq
+    begins = turn is not None and turn.start_seq == first.seq
     return turn if begins and all(record.turn_pk == first.turn_pk for record in records.values()) else None
+
+
+def _removed(scope: Scope, db: Connection, session: SessionRow, request: Sequence[ingest.Prepared]) -> TurnRow | None:
+    """The removed turn that began with this request: its id may be forgotten by now, and its event keys never are."""
+    found = _begun_with(scope, db, session, request)
+    return found if found is not None and found.removed else None
+
+
+def _edited(scope: Scope, db: Connection, session: SessionRow, request: Sequence[ingest.Prepared]) -> TurnRow | None:
+    """
+    The turn that this request is an edit of: it began with a lower revision of the same key, and other content.
+
+    What was said in the midst of a turn is no request: its edit is the host's list to tell.
+    """
+    events = ledger.find_events(db, scope.chain(db, session.segment_pk), (part.sealed.event_hash for part in request))
+    for part in request:
+        record_key, revision, sha256 = events.get(part.sealed.event_hash, (None, 0, b""))
+        if record_key is None or part.sealed.revision <= revision or part.sealed.sha256 == sha256:
+            continue
+        record = ledger.load_record(db, record_key)
+        turn = None if record is None else turns.load_turn(db, record.turn_pk)
+        if record is not None and turn is not None and record.message == 0 and turn.has_request:
+            return turn
+    return None
 
 
 def _again(
@@ -174,28 +224,29 @@ def _again(
     if turn.state == "open" and (turn.owner_pk is None or not scope.store.owner_alive(db, turn.owner_pk)):
         turns.set_turn_state(db, turn.turn_pk, "open", scope.store.owner_pk)
         turn = evolve(turn, owner_pk=scope.store.owner_pk)
-    return Admitted(turn, False, refs)
+    return Admitted(turn, False, refs, session)
 
 
 def _clear_the_way(landing: Landing, session: SessionRow, if_open: Literal["interrupt", "refuse"]) -> None:
     """End the generation's earlier open turn, if it may be ended."""
+    before = _check_may_end(landing, session, if_open)
+    if before is not None:
+        end_in(landing, before, "interrupted", "cut off by the next turn")
+
+
+def _check_may_end(landing: Landing, session: SessionRow, if_open: Literal["interrupt", "refuse"]) -> TurnRow | None:
+    """The generation's open turn, which the next one cuts off; SessionBusy if it must not."""
     before = turns.open_turn(landing.db, session.generation_pk)
     if before is None:
-        return
-    store = landing.scope.store
-    elsewhere = (
-        before.state == "open"
-        and before.owner_pk is not None
-        and before.owner_pk != store.owner_pk
-        and store.owner_alive(landing.db, before.owner_pk)
-    )
+        return None
+    elsewhere = alive_elsewhere(landing.scope, landing.db, before)
     if elsewhere or if_open == "refuse":
         where = "in another process" if elsewhere else "here"
         raise SessionBusy(
             f"turn {before.turn_id} of session {session.session_id} is still open {where}; end it, or try again later",
             open_turn_id=before.turn_id,
         )
-    end_in(landing, before, "interrupted", "cut off by the next turn")
+    return before
 
 
 def descriptor_of(
@@ -205,7 +256,7 @@ def descriptor_of(
     chain = scope.chain(db, session.segment_pk)
     own = forest.load_view(db, chain.own.tree)
     shared = forest.load_view(db, scope.row.shared_tree)
-    previous = turns.last_exchange(db, session.generation_pk) if scope.policy.previous_exchange else None
+    previous = turns.last_exchange(db, chain) if scope.policy.previous_exchange else None
     settings: dict[str, Any] = {name: getattr(scope.policy, name) for name in BYTE_SETTINGS}
     return DescriptorRow(
         turn_pk=turn_pk,
@@ -312,7 +363,7 @@ def resume(scope: Scope, session: SessionRow, turn_id: str | None) -> TurnRow:
     """
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         current = registry.session_by_pk(db, session.session_pk)
-        _usable(current, session.generation_pk)
+        check_usable(current, session.generation_pk)
         turn = turns.open_turn(db, current.generation_pk)
         if turn is None or (turn_id is not None and turn.turn_id != turn_id):
             raise UnknownRef(
@@ -366,13 +417,15 @@ def say(scope: Scope, session: SessionRow, message: HostMessage, kind: RecordKin
     while True:
         with scope.store.read() as db:
             current = registry.session_by_pk(db, session.session_pk)
-            _usable(current, session.generation_pk)
+            check_usable(current, session.generation_pk)
             host = turns.open_turn(db, current.generation_pk)
             ordinal = 0 if host is None else turns.last_message_ordinal(db, host.turn_pk) + 1
         turn_id = own_id if host is None else host.turn_id
         parts = ingest.prepare(scope, [message], turn_id=turn_id, ordinal=ordinal, kind=kind)
         prepared = ingest.ready(scope, parts)
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
+            current = registry.session_by_pk(db, session.session_pk)
+            check_usable(current, session.generation_pk)
             now_open = turns.open_turn(db, current.generation_pk)
             same = (None if host is None else host.turn_pk) == (None if now_open is None else now_open.turn_pk)
             if not same or (now_open is not None and turns.last_message_ordinal(db, now_open.turn_pk) + 1 != ordinal):

@@ -10,20 +10,22 @@ from __future__ import annotations
 from optchat.core.ledger import HOUR_SECONDS, Calls
 from optchat.core.status import Status
 from optchat.engine.calls import paused
+from optchat.engine.freshness import behind
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
-from optchat.store import calls, forest, ledger, publications, queue, registry, scopes
+from optchat.store import calls, forest, ledger, publications, queue, registry, removals, scopes, scrubs
 from optchat.store.rows import Connection, moment_of
 
 _HOUR_US = HOUR_SECONDS * 1_000_000
 
 
 def count_records(db: Connection, scope_pk: int) -> int:
-    """The records of a scope, superseded ones included."""
-    return sum(
+    """The records of a scope, superseded ones included, and those that were removed left out."""
+    sealed = sum(
         registry.segment_length(db, segment, base) - base
         for segment, _tree, base, _ended in registry.scope_segments(db, scope_pk)
     )
+    return sealed - removals.records_removed(db, scope_pk)
 
 
 def scope_figures(db: Connection, name: str) -> tuple[int, int, int]:
@@ -39,7 +41,8 @@ def status(scope: Scope, summarizer: str | None, default_summarizer: str) -> Sta
     """
     The scope's state in one read.
 
-    It is ready when nothing is left to summarise, publish or index, and nothing has failed.
+    It is ready when nothing is left to summarise, publish or index, nothing has failed, and hosts hold nothing that
+    memory lacks.
 
     Args:
         summarizer: whose handle asks; None: one that only reads, and so is not held up by another's name.
@@ -54,8 +57,9 @@ def status(scope: Scope, summarizer: str | None, default_summarizer: str) -> Sta
         if pause is None and named is not None and summarizer is not None and named != summarizer:
             reason = f"scope {scope.row.name!r} is summarised by {named!r}"
         total: Calls = calls.sum_calls(db, scope.pk, 0)
+        late = behind(scope, db)
         return Status(
-            ready=not (state.pending or state.running or state.failed),
+            ready=not (state.pending or state.running or state.failed or late.sessions),
             sessions=registry.count_sessions(db, scope.pk),
             records=count_records(db, scope.pk),
             publications=publications.count_publications(db, scope.pk),
@@ -63,7 +67,7 @@ def status(scope: Scope, summarizer: str | None, default_summarizer: str) -> Sta
             running=state.running,
             stand_ins=sum(count for (kind, _model), count in counts.items() if kind == "stand_in"),
             by_default_summarizer=counts.get(("summary", default_summarizer), 0),
-            scrub_pending=False,
+            scrub_pending=scrubs.is_pending(db, scope.pk),
             failures=load_failures(scope, db),
             oldest_pending_at=None if state.oldest is None else moment_of(state.oldest),
             newest_record_at=None if newest is None else moment_of(newest),
@@ -73,4 +77,7 @@ def status(scope: Scope, summarizer: str | None, default_summarizer: str) -> Sta
             total=total,
             summarizer=named or summarizer or default_summarizer,
             file_bytes=scope.store.file_bytes(),
+            behind=late.messages,
+            behind_since=late.since,
+            behind_sessions=late.sessions,
         )

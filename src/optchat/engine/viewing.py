@@ -74,7 +74,7 @@ def session_view(
     spans = _session_cover(reading, db, target, start, end)
     spans, missing = _projected(reading, db, SessionTree(target.chain), spans, tokenizer, max_tokens)
     lines = session_lines(reading, db, target, spans)
-    text = "".join(rendered_line(str(span), line.text) for line, span in zip(lines, spans, strict=True))
+    text = "".join(rendered_line(target.chain.short(span), line.text) for line, span in zip(lines, spans, strict=True))
     named = tuple(
         session_ref(target.session.session_id, target.generation, int(span.partition("+")[0])) for span in missing
     )

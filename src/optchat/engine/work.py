@@ -20,8 +20,9 @@ from optchat.core.publications import leaf_of
 from optchat.core.refs import Span, completed_by, exact_cover, span_of_post_order
 from optchat.core.render import escaped_size
 from optchat.core.tree import Node, Recipe, merged, page_starts, stand_in_text
+from optchat.core.words import words_of
 from optchat.engine import remaking
-from optchat.engine.calls import Finished, keep, paused_for_key, resume, summaries_allowed
+from optchat.engine.calls import Finished, Start, Stop, begin_in, keep, paused_for_key, resume, summaries_allowed
 from optchat.engine.handle import Scope
 from optchat.engine.inputs import Spoken, Task, as_first_made, chunk_tree, inputs_now, load, record_of_leaf
 from optchat.engine.landing import Landing
@@ -31,17 +32,24 @@ from optchat.store import forest, queue, scopes, turns
 from optchat.store.queue import JobRow
 from optchat.store.rows import Connection
 
+_MANY_READY: Final = 32  # more than other processes take until the call under way is done
 _ABSURD_SECONDS: Final = 1800  # ahead: no lease is so long. Below it, another process may just have a longer policy
 
 
 @frozen
 class Claiming:
-    """Who wants jobs, and how many at most: a summarizer's name, whether it is the embedded default, and its window."""
+    """
+    Who wants jobs, and how many at most: a summarizer's name, whether it is the embedded default, and its window.
+
+    ``ahead``: so many of them are not worked at once, and wanted only where very many are ready: another process could
+    be without any.
+    """
 
     summarizer: str
     is_default: bool
     window_tokens: int
     limit: int
+    ahead: int = 0
 
 
 @frozen
@@ -52,6 +60,11 @@ class Leased:
     jobs: tuple[JobRow, ...]
     epoch: int
     other_summarizer: str | None
+
+    def parted(self, first: int) -> tuple[Leased, Leased | None]:
+        """The first so many of the jobs, and the others, if there are any."""
+        others = self.jobs[first:]
+        return evolve(self, jobs=self.jobs[:first]), evolve(self, jobs=others) if others else None
 
 
 @frozen
@@ -88,6 +101,8 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
 
 def _lease(scope: Scope, db: Connection, claiming: Claiming) -> Leased:
     now, limit, is_default = scope.now(), claiming.limit, claiming.is_default
+    if claiming.ahead and not queue.has_many_ready(db, scope.pk, _MANY_READY):
+        limit -= claiming.ahead
     named = scopes.scope_summarizer(db, scope.pk)
     mine = named == claiming.summarizer or named is None
     allowed, most = limit if mine else 0, None
@@ -236,31 +251,47 @@ def commit(scope: Scope, results: Sequence[Result], finished: Sequence[Finished]
     Args:
         finished: what became of the calls that were made for them, written down whether or not a result is taken.
     """
-    return commit_and_lease(scope, results, finished)[0]
+    return commit_and_lease(scope, results, finished).taken
+
+
+@frozen
+class Turnover:
+    """
+    What a commit gave: how many results were taken; the leases, where any were wanted, whose inputs :func:`load_leased`
+    reads; and what became of each reservation.
+    """
+
+    taken: int
+    leased: Leased | None
+    begun: list[int | Stop]
 
 
 def commit_and_lease(
-    scope: Scope, results: Sequence[Result], finished: Sequence[Finished] = (), claiming: Claiming | None = None
-) -> tuple[int, Leased | None]:
+    scope: Scope,
+    results: Sequence[Result],
+    finished: Sequence[Finished] = (),
+    claiming: Claiming | None = None,
+    starts: Sequence[Start] = (),
+) -> Turnover:
     """
-    As :func:`commit`, and lease the next jobs in the same transaction: a worker that is done wants another, and the
-    lock that each transaction waits for is what several processes have least of.
-
-    Returns:
-        How many results were taken, and the leases, where somebody wants any; their inputs are read by
-        :func:`load_leased`.
+    As :func:`commit`; and in the same transaction reserve the calls that come next, and lease the jobs after these: a
+    worker that is done wants another, and the lock that each transaction waits for is what several processes have
+    least of.
     """
     taken, leased = 0, None
+    for result in results:
+        words_of(result.text, scope.row.pretokenizer)  # its runs are known then: under the lock they are only looked up
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         keep(db, scope.pk, finished)
         landing = Landing(scope, db, scope.now())
         for result in results:
             taken += _commit_one(landing, result)
         landing.finish()
-        if claiming is not None:
+        begun = begin_in(scope, db, starts)
+        if claiming is not None and claiming.limit > 0:
             leased = _lease(scope, db, claiming)
     landing.after_commit()
-    return taken, leased
+    return Turnover(taken, leased, begun)
 
 
 def _commit_one(landing: Landing, result: Result) -> bool:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from attrs import define, field
 
 from optchat.compactor.worker import Worker
-from optchat.core.errors import ConfigError, StoreReadOnly
+from optchat.core.errors import BadArgument, ConfigError, StoreReadOnly
 from optchat.core.policy import (
     DEFAULT_NODE_BYTES,
     DEFAULT_VIEW_HIGH_BYTES,
@@ -44,6 +44,15 @@ class SystemClock:
         return time.monotonic()
 
 
+def check_name(what: str, value: str) -> None:
+    """
+    Raises:
+        BadArgument: what a session's key or host cannot be.
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARACTERS or not value.isprintable():
+        raise BadArgument(f"a session's {what} is 1 to {NAME_CHARACTERS} printable characters; use the host's id")
+
+
 @define(eq=False)
 class House:
     """One opened file: its store, its worker, the caches and the turns that this handle began."""
@@ -59,6 +68,10 @@ class House:
     _lock: threading.Lock = field(factory=threading.Lock)
     closed: bool = False
     closing: threading.Event = field(factory=threading.Event)  # ends whatever waits
+
+    def __attrs_post_init__(self) -> None:
+        # A segment that was never committed may have been looked at, and its number is given to another one.
+        self.store.when_undone.append(self.caches.chains.clear)
 
     def scope(self, row: ScopeRow) -> Scope:
         """A scope of this file, whose jobs this process's worker works from now on."""

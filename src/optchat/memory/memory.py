@@ -17,21 +17,23 @@ from typing import Any, TypeAlias, TypeVar, overload
 from optchat.compactor.extractive import ExtractiveSummarizer
 from optchat.compactor.worker import Worker
 from optchat.core.errors import BadArgument, ConfigError, SessionDeleted, UnknownRef
+from optchat.core.forgetting import DeletionReceipt
 from optchat.core.messages import HostMessage
 from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.status import ResyncReport, Status, VerifyReport
 from optchat.core.transcripts import Note
-from optchat.engine import calls, history, turns, upkeep, verifying as verification, work
+from optchat.engine import calls, forgetting, history, lifecycle, scrubbing, turns, upkeep, verification, work
 from optchat.engine.handle import Scope
 from optchat.engine.importing import load_file
 from optchat.engine.neutral import NeutralAdapter
-from optchat.engine.sights import Reading, kept_moment, owner_reading
+from optchat.engine.pins import kept_moment
+from optchat.engine.sights import Reading, owner_reading
 from optchat.engine.tokenizers import count_things
-from optchat.memory.house import NAME_CHARACTERS, House, find_scope
+from optchat.memory.house import NAME_CHARACTERS, House, check_name, find_scope
 from optchat.memory.reader import PinnedReader, Reader
 from optchat.memory.session import Session
 from optchat.memory.waiting import Steps, Stopped, never, wait_out
-from optchat.store import queue, registry, scopes
+from optchat.store import backups, queue, registry, removals, scopes
 from optchat.store.rows import Connection
 
 M = TypeVar("M")
@@ -135,26 +137,29 @@ class Memory(Reader):
         create: bool = True,
         recreate: bool = False,
     ) -> registry.SessionRow:
-        for name, value in (("key", key), ("host", host)):
-            if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARACTERS or not value.isprintable():
-                raise BadArgument(
-                    f"a session's {name} is 1 to {NAME_CHARACTERS} printable characters; use the host's id"
-                )
-        row = self._find_session(host, key)
+        check_name("key", key)
+        check_name("host", host)
+        row = self._find_session(host, key, recreate=recreate)
         _check_isolation(row, key, isolated)
         described = any(value is not None for value in (project, worktree, commit, title))
         if row is None or (described and not self._described(row, project, worktree, commit, title)):
             if row is None and not create:
                 raise UnknownRef(f"no session {key!r} of host {host!r} is here; leave create out to begin it")
             self._house.writable()
-            row = self._write_session(host, key, isolated, project, worktree, commit, title)
-        if row.state == "deleted" and not recreate:
-            raise SessionDeleted(f"session {key!r} was deleted; recreate=True begins a new one")
+            row = self._write_session(host, key, isolated, project, worktree, commit, title, recreate=recreate)
         return row
 
-    def _find_session(self, host: str, key: str) -> registry.SessionRow | None:
+    def _find_session(self, host: str, key: str, *, recreate: bool) -> registry.SessionRow | None:
         with self._scope.store.read() as db:
-            return registry.find_session(db, self._scope.pk, host, key)
+            return self._present_session(db, host, key, recreate=recreate)
+
+    def _present_session(self, db: Connection, host: str, key: str, *, recreate: bool) -> registry.SessionRow | None:
+        """The session of a key. Its host may go on delivering to one that was deleted, and is told so."""
+        scopes.check_live(db, self._scope.pk)
+        row = registry.find_session(db, self._scope.pk, host, key)
+        if row is None and not recreate and removals.is_forgotten(db, self._scope.pk, host, key):
+            raise SessionDeleted(f"session {key!r} was deleted; recreate=True begins a new one")
+        return row
 
     def _described(
         self, row: registry.SessionRow, project: str | None, worktree: str | None, commit: str | None, title: str | None
@@ -175,6 +180,8 @@ class Memory(Reader):
         worktree: str | None,
         commit: str | None,
         title: str | None,
+        *,
+        recreate: bool,
     ) -> registry.SessionRow:
         with self._scope.store.write(wait_seconds=self._scope.policy.lock_wait_seconds) as db:
             project_pk: int | None = None
@@ -182,7 +189,7 @@ class Memory(Reader):
                 project_pk = scopes.find_project(db, project)
                 if project_pk is None:
                     project_pk = scopes.create_project(db, "project-" + turns.random_id(12), project)
-            row = registry.find_session(db, self._scope.pk, host, key)
+            row = self._present_session(db, host, key, recreate=recreate)
             _check_isolation(row, key, isolated)
             if row is not None:  # made meanwhile, or to be described anew
                 changes: dict[str, str | int | None] = {
@@ -193,12 +200,9 @@ class Memory(Reader):
                 }
                 registry.describe_session(db, row.session_pk, changes)
                 return registry.session_by_pk(db, row.session_pk)
-            session_id = turns.random_id(8)
-            while registry.session_id_taken(db, session_id):
-                session_id = turns.random_id(8)
             return registry.create_session(
                 db,
-                session_id=session_id,
+                session_id=lifecycle.free_session_id(db),
                 scope_pk=self._scope.pk,
                 host=host,
                 key=key,
@@ -263,12 +267,10 @@ class Memory(Reader):
     @contextmanager
     def _pinned(self, snapshot_id: str | None) -> Generator[Reader]:
         with self._scope.store.read() as db:
-            moment = (
-                scopes.current_moment(db, self._scope.pk)
-                if snapshot_id is None
-                else kept_moment(self._scope, db, snapshot_id)
-            )
-            pinned = PinnedReader(self._house, self._scope, moment)
+            moment, pin = scopes.current_moment(db, self._scope.pk), 0
+            if snapshot_id is not None:
+                moment, pin = kept_moment(self._scope, db, snapshot_id)
+            pinned = PinnedReader(self._house, self._scope, moment, pin)
             pinned.keep_view(db)
         yield pinned
 
@@ -281,7 +283,7 @@ class Memory(Reader):
 
         Raises:
             UnknownRef: no such snapshot is kept here.
-            SnapshotInvalid: something was removed since.
+            SnapshotInvalid: something that it could see was removed since.
         """
         return self._pinned(snapshot_id)
 
@@ -295,7 +297,8 @@ class Memory(Reader):
         """
         Work this scope's jobs here, or wait for the live worker's, until none can run or the time is over (§ 9).
 
-        A job that is to be tried again in a moment is waited for; a pause, of trouble or by a ceiling, is not.
+        A job that is to be tried again in a moment is waited for; a pause, of trouble or by a ceiling, is not. What was
+        removed from the file is erased for good after that, as far as nothing hinders it: see ``scrub_pending``.
 
         Args:
             timeout_seconds: None: no limit.
@@ -323,6 +326,7 @@ class Memory(Reader):
                     break
         elif worker is not None:
             worker.work_off(self._scope, over)
+        scrubbing.scrub(self._scope, lambda: over() or self._house.closing.is_set(), whole=True)
         return self.status()
 
     def _can_run(self, worker: Worker) -> bool:
@@ -379,17 +383,41 @@ class Memory(Reader):
 
     def verify(self, *, repair: bool = False) -> VerifyReport:
         """
-        Check what is stored against itself: hashes, covers, views, publications, the search index, jobs.
+        Derive again what is stored, and compare: hashes, covers, nodes, views, visibility, the search index, counters.
+
+        Each fault has a code (:mod:`optchat.core.faults`), a ref where one names its place, and what to do about it. It
+        reads in short steps: nobody waits for it, and what others change meanwhile is no fault.
 
         Args:
-            repair: make views anew where they are wrong. Sources are never touched.
+            repair: make anew what is derived and wrong: views, nodes (as stand-ins until they are summarised again),
+                the search index, counters, jobs. Sources are never touched. Each step is one short transaction, and
+                repairing again changes nothing.
 
         Returns:
-            Every fault that was found; with ``repair``, those that are left.
+            Every fault that was found; with ``repair``, those that are left, and how many were repaired.
+
+        Raises:
+            StoreReadOnly: a repair on a handle that was opened with mode="ro".
+            StoreBusy, StoreFull: a step of the repair could not be written; what was repaired before stays.
         """
         if repair:
             self._house.writable()
         return verification.verify(self._scope, repair=repair)
+
+    def backup(self, path: StrPath) -> None:
+        """
+        Copy the whole file, every scope of it, as of one moment, to a path that does not exist.
+
+        It is copied in small steps under one read transaction: nobody waits, and writers that go on do not make it
+        begin again; the log grows by what they write meanwhile. Atomic: the whole copy appears at the path, synced, or
+        nothing does. It can be read and written by its owner alone. What was removed and not scrubbed yet is in it
+        (``Status.scrub_pending``). Opening it is like opening the file after its processes died: their turns end.
+
+        Raises:
+            BadArgument: something is at the path already, or its folder is not there.
+            StoreFull, StoreReadOnly: there is no room, or the folder may not be written; nothing is left behind.
+        """
+        backups.copy_to(self._house.store, path)
 
     def import_file(self, path: StrPath) -> ResyncReport:
         """
@@ -413,6 +441,21 @@ class Memory(Reader):
             done = history.import_turns(self._scope, self._session_row(each.key), each.turns)
             kept, sealed, made = kept + done.kept, sealed + done.sealed, made + done.turns
         return ResyncReport(kept, 0, sealed, made, dict(loaded.skipped))
+
+    def delete_scope(self) -> DeletionReceipt:
+        """
+        Delete this scope with every session in it (§ 12). Other scopes of the file are not concerned.
+
+        By the time this returns every read and every write by a handle of it is refused. Its bytes leave the file after
+        that, in the background or by ``settle()`` of any handle of the file.
+
+        Returns:
+            What was removed, and what cannot be undone.
+
+        Atomic. Idempotent: again, the same receipt, which says whether its bytes are gone.
+        """
+        self._house.writable()
+        return forgetting.delete_scope(self._scope)
 
     def close(self) -> None:
         """End this handle's open turns as interrupted, stop its worker, close the file. Idempotent."""

@@ -7,6 +7,7 @@ Refuses to know: sessions, turns, and what a summarizer does.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from os import PathLike
 from typing import Literal, TypeAlias
 
@@ -14,10 +15,11 @@ from attrs import frozen
 
 from optchat.compactor.extractive import ExtractiveSummarizer
 from optchat.compactor.worker import Worker
-from optchat.core.errors import BadArgument
+from optchat.core.errors import BadArgument, StoreError
 from optchat.core.policy import Policy
 from optchat.core.ports import Clock, Summarizer, Tokenizer
 from optchat.engine import turns, upkeep, work
+from optchat.engine.scrubbing import scrub_slice
 from optchat.engine.tokenizers import tokenizer_for
 from optchat.memory.house import NAME_CHARACTERS, House, SystemClock, find_scope
 from optchat.memory.memory import Memory
@@ -104,6 +106,9 @@ def open_with(
             work.arm_at_open(opened)
             if background:
                 worker.start()
+            else:
+                with suppress(StoreError):  # a removal goes on where a crash, or the end of a process, broke it off
+                    scrub_slice(opened)
     except BaseException:
         store.close()
         raise

@@ -29,9 +29,10 @@ from optchat.core.snapshots import Snapshot
 from optchat.core.terms import HitKind
 from optchat.engine import answering, listing, reading, searching, viewing
 from optchat.engine.handle import Scope
-from optchat.engine.sights import Reading, SessionTarget, pinned_reading, unknown
+from optchat.engine.pins import check_pin
+from optchat.engine.sights import Reading, SessionTarget, pinned_reading, published_of, unknown
 from optchat.memory.house import House
-from optchat.store import publications, registry
+from optchat.store import registry
 from optchat.store.rows import Connection
 from optchat.store.scopes import Moment
 
@@ -191,13 +192,17 @@ class Reader:
         row = registry.session_by_id(db, self._scope.pk, session_id)
         if row is None:
             raise unknown(session_id)
+        if eyes.own is not None and eyes.own.session.session_pk == row.session_pk:
+            row = eyes.own.session
+        elif not eyes.sight.owner:
+            row = registry.session_at(db, row.session_pk, eyes.clock)
         chain = self._scope.chain(db, row.segment_pk)
         target = SessionTarget(row, row.generation, row.generation_pk, chain, Span(0, 1))
         if eyes.own is not None and eyes.own.session.session_pk == row.session_pk:
             return target, 0, eyes.own.end
         if eyes.sight.owner:
             return target, 0, registry.segment_length(db, row.segment_pk, chain.own.base_length)
-        published = publications.published_range(db, row.generation_pk, eyes.sight)
+        published = published_of(eyes, db, row, chain).records
         if published is None:
             raise unknown(session_id)
         return target, published.first, published.end
@@ -206,14 +211,15 @@ class Reader:
 class PinnedReader(Reader):
     """What a model would be shown, fixed at a moment."""
 
-    def __init__(self, house: House, scope: Scope, moment: Moment) -> None:
-        self._house, self._scope, self._moment = house, scope, moment
+    def __init__(self, house: House, scope: Scope, moment: Moment, pin: int = 0) -> None:
+        self._house, self._scope, self._moment, self._pin = house, scope, moment, pin
         self._levels: bytes | None = None
-        self.snapshot: Snapshot = pinned_reading(scope, moment).snapshot
+        self.snapshot: Snapshot = pinned_reading(scope, moment, pin).snapshot
 
     def _eyes(self, db: Connection) -> Reading:
-        answering.check_epoch(self._scope, db, self._moment.epoch)
-        return pinned_reading(self._scope, self._moment)
+        eyes = pinned_reading(self._scope, self._moment, self._pin)
+        check_pin(self._scope, db, self._moment.epoch, eyes.sight)
+        return eyes
 
     def keep_view(self, db: Connection) -> None:
         """Keep the shared view as it is in this transaction: the live one moves with what is not seen here."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Generic, Literal, TypeGuard, TypeVar, cast, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
 from attrs import evolve, frozen
 
@@ -23,58 +24,36 @@ from optchat.core.errors import (
     BadArgument,
     ConfigError,
     MemoryNotReady,
+    SnapshotInvalid,
     SummariesPending,
     TurnEnded,
 )
 from optchat.core.messages import Content, HostMessage, ReportPart, ToolCallPart, ToolResultPart, content_parts
 from optchat.core.pairing import check_pairs
 from optchat.core.policy import Readiness
-from optchat.core.ports import HostAdapter, Tokenizer, WireAdapter
+from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import OUTCOMES, Outcome
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
-from optchat.engine import answering, dispatch, ingest, turns
+from optchat.engine import answering, dispatch, ingest, pins, turns
 from optchat.engine.handle import Scope
 from optchat.engine.naming import load_failures
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.rendering import assemble
 from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
+from optchat.memory.messages import Taken, can_rebuild, take
 from optchat.memory.reader import Reader
 from optchat.memory.waiting import Steps, wait_out
-from optchat.store import scopes, turns as stored
+from optchat.store import renderings, scopes
 from optchat.store.registry import SessionRow
+from optchat.store.renderings import DispatchState
 from optchat.store.rows import Connection
 from optchat.store.turns import TurnRow
 
 M = TypeVar("M")
 _POLL_SECONDS = 0.005  # while summaries are waited for: short against a model call, long against a read
-
-
-def can_rebuild(adapter: HostAdapter[M]) -> TypeGuard[WireAdapter[M]]:
-    """Whether an adapter makes natives of sealed messages."""
-    return callable(getattr(adapter, "rebuild", None))
-
-
-@frozen
-class Taken(Generic[M]):
-    """A message as it was handed over: neutral, and the native that it came as, if it did."""
-
-    neutral: tuple[HostMessage, ...]
-    natives: tuple[M, ...] = ()
-
-
-def take(adapter: HostAdapter[M], message: M | HostMessage, key: str | None = None) -> Taken[M]:
-    """A message in both forms; ``key`` is the event key of its first part."""
-    if isinstance(message, HostMessage):
-        neutral: tuple[HostMessage, ...] = (message,)
-        natives = cast("tuple[M, ...]", neutral) if isinstance(adapter, NeutralAdapter) else ()
-    else:
-        neutral, natives = tuple(adapter.decode(message)), (message,)
-    if key is not None and neutral:
-        neutral = (evolve(neutral[0], key=key), *neutral[1:])
-    return Taken(neutral, natives)
 
 
 @frozen
@@ -112,11 +91,12 @@ class Turn(Reader, Generic[M]):
         self.id: str = row.turn_id
         self.tools: Tools = Tools()
         with scope.store.read() as db:
-            descriptor = stored.load_descriptor(db, row.turn_pk)
+            descriptor = renderings.load_descriptor(db, row.turn_pk)
             moment = None if descriptor is None else scopes.find_moment(db, scope.pk, descriptor.clock)
             if moment is None:
                 moment = scopes.current_moment(db, scope.pk)
-        self._epoch = moment.epoch if descriptor is None else descriptor.epoch
+            elif descriptor is not None:
+                moment = evolve(moment, epoch=descriptor.epoch)
         through = moment.publications if descriptor is None else descriptor.publications
         label = snapshot_of(moment, 0 if descriptor is None else descriptor.pin)
         self.snapshot: Snapshot = evolve(label, through=through)
@@ -137,6 +117,7 @@ class Turn(Reader, Generic[M]):
     def pending(self) -> tuple[ToolCallPart, ...]:
         """The calls that no result answers yet, also those made before a resume."""
         with self._scope.store.read() as db:
+            pins.check_present(db, dispatch.open_row(db, self._pk))
             return dispatch.pending(db, self._pk)
 
     @property
@@ -147,20 +128,37 @@ class Turn(Reader, Generic[M]):
         A memory tool's answer is rendered again, or says that it no longer can be.
         """
         with self._scope.store.read() as db:
+            pins.check_present(db, dispatch.open_row(db, self._pk))
             recall = answering.recaller(self._scope, self._tokenizer)
             return tuple(message for _, message in dispatch.sealed_messages(db, self._pk, recall))
 
     def _eyes(self, db: Connection) -> Reading:
-        answering.check_epoch(self._scope, db, self._epoch)
+        pins.check_present(db, dispatch.open_row(db, self._pk))
         eyes = answering.turn_reading(self._scope, db, self._pk)
         if eyes is None:
             raise TurnEnded(
                 f"turn {self.id} pinned nothing to read by; begin a new turn", outcome=self._outcome or "interrupted"
             )
+        pins.check_pin(self._scope, db, eyes.snapshot.epoch, eyes.sight)
         return eyes
 
+    @contextmanager
+    def _reading(self) -> Generator[tuple[Connection, Reading]]:
+        """One read under the turn's pin; where that could see what was removed, under the one that is taken then."""
+        with ExitStack() as stack:
+            yield self._held_eyes(stack)
+
+    def _held_eyes(self, stack: ExitStack) -> tuple[Connection, Reading]:
+        while True:
+            db = stack.enter_context(self._scope.store.read())
+            try:
+                return db, self._eyes(db)
+            except SnapshotInvalid:
+                stack.close()
+                self.snapshot = pins.pin_again(self._scope, self._pk)
+
     def _shared_levels(self, eyes: Reading, db: Connection) -> bytes:
-        descriptor = stored.load_descriptor(db, self._pk)
+        descriptor = renderings.load_descriptor(db, self._pk)
         return super()._shared_levels(eyes, db) if descriptor is None else descriptor.shared_levels
 
     # ---- context -----------------------------------------------------------------------------------------------------
@@ -176,7 +174,8 @@ class Turn(Reader, Generic[M]):
         """
         What to send to the model now (§ 7): memory, then the active transcript; nothing is recorded as said.
 
-        Rendered once a turn: the same memory bytes again, in whatever process, until a request no longer fits.
+        Rendered once a turn: the same memory bytes again, in whatever process, until a request no longer fits, or
+        something is removed that the turn could see: then it pins again, once, at the same marks (``snapshot="42.1"``).
 
         Args:
             budget: the call's window. What is left of it after the other parts bounds memory.
@@ -191,6 +190,8 @@ class Turn(Reader, Generic[M]):
             ContextTooLarge: the other parts alone pass the window.
             ToolProtocolError: a call without its result, or a result without its call, would be sent.
             TurnEnded: the turn has its outcome.
+            SessionDeleted: the session was deleted.
+            SnapshotInvalid: something that the turn could see was removed, and ``Policy.on_invalid`` is "fail".
             BadArgument: no such readiness.
         """
         return wait_out(self._house, self._contexts(budget, active, readiness, wait_seconds))
@@ -202,8 +203,7 @@ class Turn(Reader, Generic[M]):
         if readiness is not None and readiness not in get_args(Readiness):
             raise BadArgument(f"readiness is 'strict' or 'partial', not {readiness!r}; None is the policy's")
         tokenizer = budget.tokenizer or self._house.tokenizer
-        with self._scope.store.read() as db:
-            state = dispatch.dispatchable(db, self._pk)
+        state = self._dispatchable()
         with self._lock:
             natives, source = self._active(active, state.last_record)
             active_tokens = self._count(natives, tokenizer, held=active is None)
@@ -216,6 +216,8 @@ class Turn(Reader, Generic[M]):
                 held = dispatch.make_rendering(
                     self._scope, self._pk, self._session, self._adapter, budget, tokenizer, active_tokens, wanted
                 )
+            except SnapshotInvalid:  # by what was removed a moment ago
+                self._dispatchable()
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
                 if waited >= most or not self._may_land(pending, most - waited):
@@ -235,8 +237,20 @@ class Turn(Reader, Generic[M]):
             tokenizer,
             waited_seconds=self._house.clock.monotonic() - started,
             active_source=source,
-            repeated_bytes=dispatch.repeated_bytes(before, held.rendered),
+            repeated_bytes=dispatch.repeated_bytes(before, held),
         )
+
+    def _dispatchable(self) -> DispatchState:
+        """The state of a turn that runs, under a pin that holds: taken again where something it could see is gone."""
+        while True:
+            try:
+                with self._scope.store.read() as db:
+                    state = dispatch.dispatchable(self._scope, db, self._pk)
+                    if state.pin and not self.snapshot.id.endswith(f".{state.pin}"):  # another process has pinned again
+                        self.snapshot = self._eyes(db).snapshot
+                    return state
+            except SnapshotInvalid:
+                self.snapshot = pins.pin_again(self._scope, self._pk)
 
     def _may_land(self, pending: MemoryNotReady, seconds: float) -> bool:
         """
@@ -476,14 +490,15 @@ class Turn(Reader, Generic[M]):
         Raises:
             BadArgument: ``name`` is no memory tool.
             TurnEnded: the turn has its outcome.
+            ResyncNeeded: the session's memory is off.
         """
         if name not in TOOL_NAMES:
             raise BadArgument(f"{name[:80]!r} is no memory tool; run it yourself, and check `name in turn.tools` first")
         self._house.writable()
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
-        with self._scope.store.read() as db:
-            eyes = self._eyes(db)
+        with self._reading() as (db, eyes):
             row = dispatch.open_row(db, self._pk)
+            ingest.check_on(db, self._pk)
             given = answering.answer(eyes, db, self._tokenizer, name, written)
         if row.outcome is not None:
             raise TurnEnded(

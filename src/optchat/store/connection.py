@@ -68,6 +68,7 @@ class Store:
         self._log_frames = 0
         self._synced = True  # how the writer commits now
         self._checkpointer = Checkpointer(path, self._exclude_writers)
+        self.when_undone: list[Callable[[], None]] = []  # what was believed of rows that a rollback took back
 
     @staticmethod
     def open(path: StrPath, *, mode: Mode, lock_wait_seconds: float, clock: Clock) -> Store:
@@ -174,7 +175,7 @@ class Store:
         """
         deadline = self._begin_writing(wait_seconds)
         try:
-            db = self._writer_in_place()
+            db = self._writer_in_place(deadline)
             if synced != self._synced:  # SQLite takes it between transactions only
                 sqlite.sync_commits(db, synced)
                 self._synced = synced
@@ -201,9 +202,9 @@ class Store:
 
         Raises: as ``write``.
         """
-        self._begin_writing(wait_seconds)
+        deadline = self._begin_writing(wait_seconds)
         try:
-            db = self._writer_in_place()
+            db = self._writer_in_place(deadline)
             try:
                 yield db
                 self._check_alive_here()
@@ -309,7 +310,7 @@ class Store:
         deadline = time.monotonic() + wait
         now = clock.now()
         with lock.hold(deadline, wait):
-            db = self._writer = sqlite.connect_writer(self.path, may_create=may_create)
+            db = self._connect_writer(deadline, may_create=may_create)
             if db.readonly("main"):
                 raise StoreReadOnly(
                     f"{self.path} may not be written; make it and its folder writable, or open with mode='ro'"
@@ -350,11 +351,15 @@ class Store:
             return
         self._closed = True
         self._checkpointer.stop()
-        self._readers.close()
-        if self._writer is not None:  # the last one, since a reader cannot move the log into the database
-            sqlite.close(self._writer)
-        if self._lock is not None:
-            self._lock.close()
+        try:
+            self._readers.close()
+        finally:
+            try:
+                if self._writer is not None:  # the last one, since a reader cannot move the log into the database
+                    sqlite.close(self._writer)
+            finally:  # whatever the disk said: a slot that is never freed would pass this process's turns for live ones
+                if self._lock is not None:
+                    self._lock.close()
 
     # ---- the writer's rules ------------------------------------------------------------------------------------------
 
@@ -376,7 +381,7 @@ class Store:
         self._this_thread.doing = None
         self._lock.release()
 
-    def _writer_in_place(self) -> apsw.Connection:
+    def _writer_in_place(self, deadline: float) -> apsw.Connection:
         self._check_usable()  # another thread may have closed the handle while this one waited
         assert self._lock is not None
         # Commits to a file that has no name any more would be acknowledged and lost.
@@ -385,15 +390,25 @@ class Store:
                 f"{self.path}, or its lock file, was removed or replaced while it was open; "
                 "close this handle and open again"
             )
-        if self._writer is None:
-            self._writer = sqlite.connect_writer(self.path, may_create=False)
+        if self._writer is not None:
+            return self._writer
+        db = self._connect_writer(deadline, may_create=False)
+        sqlite.allow_tidying(db)
+        db.set_wal_hook(self._note_log_frames)
+        return db
+
+    def _connect_writer(self, deadline: float, *, may_create: bool) -> apsw.Connection:
+        def connect() -> None:
+            self._writer = sqlite.connect_writer(self.path, may_create=may_create)
             self._synced = True
-            sqlite.allow_tidying(self._writer)
-            self._writer.set_wal_hook(self._note_log_frames)
+
+        self._without_others(connect, deadline)
+        assert self._writer is not None
         return self._writer
 
     def _without_others(self, action: Callable[[], object], deadline: float) -> None:
-        # The writer lock is held, so only a program that does not know it, or SQLite's own recovery, can be in the way.
+        # The writer lock is held, so only a program that does not know it can be in the way, SQLite's own recovery, or
+        # the last process that closes: it has the file to itself while the log is moved.
         busy: apsw.BusyError | None = None
 
         def attempt() -> bool:
@@ -407,7 +422,8 @@ class Store:
 
         if not attempt() and not poll(attempt, deadline):
             raise StoreBusy(
-                f"{self.path}: a program that does not keep optchat's lock is in a transaction; end it and try again"
+                f"{self.path}: a program that does not keep optchat's lock is in a transaction, or a process is just "
+                "closing the file; let it end and try again"
             ) from busy
 
     def _undo(self, db: apsw.Connection) -> None:
@@ -415,6 +431,8 @@ class Store:
             return
         if db.in_transaction:
             db.execute("ROLLBACK")
+        for forget in self.when_undone:
+            forget()
         try:
             # Refused while a statement that writes is unfinished: the traceback may hold its cursor for long.
             db.execute("BEGIN")

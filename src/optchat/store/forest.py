@@ -86,14 +86,27 @@ def create_chunk_tree(db: Connection, scope_pk: int, record_key: int, page_bytes
     )
 
 
+def chunk_trees_between(db: Connection, low: int, high: int) -> list[int]:
+    """The trees over the payloads of records whose key lies in ``[low, high)``."""
+    return [
+        row[0]
+        for row in all_rows(
+            db,
+            "SELECT tree_pk FROM tree WHERE record_key >= :low AND record_key < :high ORDER BY record_key",
+            {"low": low, "high": high},
+        )
+    ]
+
+
 def chunk_trees(db: Connection, segment_pk: int) -> list[TreeRow]:
-    """The chunk trees over the large payloads of a segment."""
+    """The chunk trees over the large payloads of a segment, as far as these are there."""
     return [
         TreeRow(*row)
         for row in all_rows(
             db,
             "SELECT tree_pk, scope_pk, kind, record_key, page_bytes, pages FROM tree"
-            " WHERE record_key >= :low AND record_key < :high ORDER BY record_key",
+            " WHERE record_key >= :low AND record_key < :high AND EXISTS (SELECT 1 FROM record"
+            " WHERE record.record_key = tree.record_key AND record.state = 0) ORDER BY record_key",
             {"low": segment_pk << KEY_BITS, "high": (segment_pk + 1) << KEY_BITS},
         )
     ]
@@ -229,16 +242,74 @@ def revise_node(db: Connection, node_key: int, node: Node, recipe_pk: int, input
     Raises:
         IntegrityError: there is no node in that position.
     """
+    before = _to_history(db, node_key, node, hidden=False)
+    _put_revision(db, node_key, node, recipe_pk, inputs, born)
+    return before
+
+
+def supplant_node(db: Connection, node_key: int, node: Node, recipe_pk: int, inputs: bytes) -> MadeRow:
+    """
+    Put a new revision in a position's place under every clock: what was there is hidden, from pins too.
+
+    It is born when the position first was, so that a pin from then still finds a node there.
+
+    Returns:
+        The revision before.
+
+    Raises:
+        IntegrityError: there is no node in that position.
+    """
+    born = one_value(
+        db,
+        "SELECT min(born) FROM (SELECT born FROM node WHERE node_key = :key UNION ALL"
+        " SELECT born FROM node_history WHERE node_key = :key AND state = 0)",
+        {"key": node_key},
+    )
+    before = _to_history(db, node_key, node, hidden=True)
+    run(db, "UPDATE node_history SET state = 1 WHERE node_key = :key AND state = 0", {"key": node_key})
+    _put_revision(db, node_key, node, recipe_pk, inputs, int(born))
+    return before
+
+
+def hide_history(db: Connection, node_key: int, clock: int) -> bool:
+    """
+    Hide a node's revisions that were superseded by the one of a clock; whether there were any.
+
+    The oldest that is left stands in their place under the clocks that named them.
+    """
+    row = one_row(
+        db,
+        "SELECT min(born), max(revision) FROM node_history WHERE node_key = :key AND born < :clock AND state = 0",
+        {"key": node_key, "clock": clock},
+    )
+    if row is None or row[0] is None:
+        return False
+    oldest = {"key": node_key, "revision": row[1], "born": row[0]}
+    run(db, "UPDATE node_history SET state = 1 WHERE node_key = :key AND revision <= :revision", oldest)
+    left = (
+        "UPDATE {table} SET born = :born WHERE node_key = :key AND revision = :revision + 1 RETURNING revision".format
+    )
+    if one_row(db, left(table="node_history"), oldest) is None:
+        run(db, left(table="node"), oldest)
+    return True
+
+
+def _to_history(db: Connection, node_key: int, node: Node, *, hidden: bool) -> MadeRow:
     before = load_made(db, [node_key]).get(node_key)
     if before is None:
         raise IntegrityError(f"node {node.span} is missing and cannot be revised; run verify() and restore a backup")
     run(
         db,
         "INSERT INTO node_history (node_key, revision, kind, text, escaped_bytes, recipe_pk, inputs_sha256, born,"
-        " failed, interrupted, first_at, last_at) SELECT node_key, revision, kind, text, escaped_bytes, recipe_pk,"
-        " inputs_sha256, born, failed, interrupted, first_at, last_at FROM node WHERE node_key = :key",
-        {"key": node_key},
+        " failed, interrupted, first_at, last_at, state) SELECT node_key, revision, kind, text, escaped_bytes,"
+        " recipe_pk, inputs_sha256, born, failed, interrupted, first_at, last_at, :hidden FROM node"
+        " WHERE node_key = :key",
+        {"key": node_key, "hidden": int(hidden)},
     )
+    return before
+
+
+def _put_revision(db: Connection, node_key: int, node: Node, recipe_pk: int, inputs: bytes, born: int) -> None:
     run(
         db,
         "UPDATE node SET revision = revision + 1, kind = :kind, text = :text, escaped_bytes = :escaped,"
@@ -258,7 +329,6 @@ def revise_node(db: Connection, node_key: int, node: Node, recipe_pk: int, input
             "last": node.last_at,
         },
     )
-    return before
 
 
 def insert_foreign(db: Connection, node_key: int, revision: int, publication_keys: Iterable[int]) -> None:
@@ -311,7 +381,7 @@ def _older(db: Connection, node_key: int, clock: int) -> Row | None:
     """The revision that a clock resolves to, of a node that was repaired since: it is in the history."""
     return one_row(
         db,
-        f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key"
+        f"SELECT {_COLUMNS} FROM node_history WHERE node_key = :key AND state = 0"
         " ORDER BY born <= :clock DESC, CASE WHEN born <= :clock THEN -revision ELSE revision END LIMIT 1",
         {"key": node_key, "clock": clock},
     )
@@ -350,7 +420,7 @@ def born_by(db: Connection, node_keys: Iterable[int], clock: int) -> set[int]:
             db,
             "SELECT node_key FROM node WHERE node_key IN (SELECT value FROM carray(:keys)) AND born <= :clock"
             " UNION SELECT node_key FROM node_history WHERE node_key IN (SELECT value FROM carray(:older))"
-            " AND born <= :clock",
+            " AND born <= :clock AND state = 0",
             {"keys": wanted, "older": wanted, "clock": clock},
         )
     }

@@ -18,7 +18,7 @@ from optchat.core.lineage import Chain
 from optchat.core.records import KIND_NUMBER, KINDS, SealedPart, call_hash
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.core.terms import RecordKind
-from optchat.store import registry
+from optchat.store import registry, removals
 from optchat.store.rows import Connection, Row, all_rows, blobs, keys, moment_of, one_row, one_value, run
 
 _FROM_THE_NEWEST = (1 << 62, 1 << 62)  # above every time and every key
@@ -137,6 +137,27 @@ def records_between(db: Connection, low: int, high: int, *, limit: int = -1) -> 
     ]
 
 
+def is_live(db: Connection, record_key: int) -> bool:
+    """Whether a record is there, and was not removed."""
+    return bool(one_value(db, "SELECT state = 0 FROM record WHERE record_key = :key", {"key": record_key}))
+
+
+def ends_of(db: Connection, chain: Chain, start: int, end: int) -> tuple[datetime, datetime] | None:
+    """When the first and the last of records ``[start, end)`` of a chain were said that were not removed."""
+    found: list[datetime] = []
+    for own in chain.ranges(end, start):
+        for order in ("", " DESC"):
+            row = one_row(
+                db,
+                "SELECT at, utc_offset FROM record WHERE record_key >= :low AND record_key < :high AND state = 0"
+                f" ORDER BY record_key{order} LIMIT 1",
+                {"low": own.segment << KEY_BITS | own.start, "high": own.segment << KEY_BITS | own.end},
+            )
+            if row is not None:
+                found.append(moment_of(*row))
+    return (found[0], found[-1]) if found else None
+
+
 def records_of_turn(db: Connection, turn_pk: int) -> list[RecordRow]:
     return [
         _record(row) for row in all_rows(db, _RECORD + "WHERE turn_pk = :turn ORDER BY record_key", {"turn": turn_pk})
@@ -227,10 +248,13 @@ def find_call(db: Connection, chain: Chain, call_id: str, below: int) -> int | N
     return None
 
 
-def result_of(db: Connection, record_key: int) -> int | None:
-    """The first result that answers a call."""
-    value = one_value(db, "SELECT min(record_key) FROM record WHERE paired_key = :key", {"key": record_key})
-    return None if value is None else int(value)
+def result_of(db: Connection, chain: Chain, record_key: int) -> int | None:
+    """The first result along a chain that answers a call: forks and generations may each have their own."""
+    results = all_rows(
+        db, "SELECT record_key FROM record WHERE paired_key = :key ORDER BY record_key", {"key": record_key}
+    )
+    on_chain = (key for (key,) in results if chain.of_record(key & KEY_MASK).segment == key >> KEY_BITS)
+    return next(on_chain, None)
 
 
 def reports_named(
@@ -266,19 +290,27 @@ def newest_record_at(db: Connection, scope_pk: int) -> int | None:
     return newest
 
 
+# What was removed is known for good: its revision is above any that a host delivers.
 _EVENT = (
-    "SELECT event_hash, event.record_key, revision, sha256 FROM event"
+    f"SELECT event_hash, event.record_key, CASE state WHEN 0 THEN revision ELSE {removals.FORGOTTEN} END, sha256"
+    " FROM event"
     " JOIN record ON record.record_key = event.record_key WHERE segment_pk = :segment"
 )
 
 
 def find_event(db: Connection, chain: Chain, event: bytes) -> tuple[int, int, bytes] | None:
-    """(record_key, revision, sha256) of what is sealed under an event key, along the chain."""
+    """
+    (record_key, revision, sha256) of what is sealed under an event key, along the chain. Of what was removed the
+    revision is :data:`optchat.store.removals.FORGOTTEN`, whether or not its bytes are gone.
+    """
     below = KEY_MASK
     for link in chain.links:
         row = one_row(db, f"{_EVENT} AND event_hash = :event", {"segment": link.segment, "event": event})
         if row is not None and row[1] & KEY_MASK < below:
             return row[1], row[2], row[3]
+        for key in removals.forgotten_events(db, link.segment, [event]).values():
+            if key & KEY_MASK < below:
+                return key, removals.FORGOTTEN, b""
         below = min(below, link.base_length)
     return None
 
@@ -304,9 +336,35 @@ def find_events(db: Connection, chain: Chain, events: Iterable[bytes]) -> dict[b
         ):
             if key & KEY_MASK < below:
                 found[event] = key, revision, sha256
+        for event, key in removals.forgotten_events(db, link.segment, wanted).items():
+            if key & KEY_MASK < below:
+                found.setdefault(event, (key, removals.FORGOTTEN, b""))
         wanted = tuple(event for event in wanted if event not in found)
         below = min(below, link.base_length)
     return found
+
+
+def events_between(db: Connection, low: int, high: int) -> dict[int, tuple[bytes, int]]:
+    """
+    (event key, revision) of what is sealed in ``[low, high)`` of one segment, by record key.
+
+    It looks at all event keys of the segment: an index of their records would cost each seal a page.
+    """
+    return {
+        row[0]: (row[1], row[2])
+        for row in all_rows(
+            db,
+            "SELECT record_key, event_hash, revision FROM event WHERE segment_pk = :segment AND record_key >= :low"
+            " AND record_key < :high",
+            {"segment": low >> KEY_BITS, "low": low, "high": high},
+        )
+    }
+
+
+def written_structure(db: Connection, record_key: int) -> str | None:
+    """A record's structure as it was written: what its hash is over."""
+    value = one_value(db, "SELECT structure FROM record WHERE record_key = :key", {"key": record_key})
+    return None if value is None else str(value)
 
 
 def insert_event(db: Connection, segment_pk: int, event: bytes, revision: int, record_key: int) -> None:

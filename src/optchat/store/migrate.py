@@ -37,6 +37,7 @@ APPLICATION_ID = 0x6F707463  # "optc"
 PAGE_BYTES = 4096
 WAL_PAGES = 1000  # a background checkpoint's mark: the log grows to about this and is then used over and over
 
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 _MIGRATION_NAME = re.compile(r"(\d{3})_[a-z0-9_]+\.sql")
 
 
@@ -104,7 +105,7 @@ def look_at(path: Path, file_format: Format = FORMAT) -> Found:
         raise NotOurFile(f"{path} is a folder; name a file in it")
     if not stat.S_ISREG(status.st_mode):
         raise NotOurFile(f"{path} is no regular file; name another path")
-    if status.st_size == 0:
+    if status.st_size == 0 or _creation_was_cut(path, status.st_size):
         return "empty"
     try:
         probe = apsw.Connection(
@@ -168,6 +169,24 @@ def too_new(path: Path, version: int, file_format: Format = FORMAT) -> SchemaToo
     return SchemaTooNew(
         f"{path} has format {version}, and this optchat knows formats up to {file_format.version}; upgrade optchat"
     )
+
+
+def _creation_was_cut(path: Path, size_bytes: int) -> bool:
+    """
+    Whether the file is to be rolled back to nothing: its first page was being written when the power went.
+
+    SQLite makes the journal durable before it writes that page, and rolls back before it reads it; the probe, which
+    looks at no journal, would take half a page for somebody else's file, for ever. Whoever's creation it was, what is
+    left of it is an empty file. (To open a journal drops no lock: SQLite locks the database's file alone.)
+    """
+    if size_bytes > PAGE_BYTES:
+        return False
+    try:
+        with open(f"{path}-journal", "rb") as journal:
+            header = journal.read(20)
+    except OSError:  # none that rolls anything back: the probe says what lies there
+        return False
+    return header[:8] == _JOURNAL_MAGIC and header[16:] == bytes(4)  # of a file that had no page before
 
 
 def _check(path: Path, application_id: int, version: int, file_format: Format) -> None:

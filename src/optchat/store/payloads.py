@@ -99,6 +99,8 @@ def load_leaves(db: Connection, record_keys: Iterable[int]) -> dict[int, Leaf]:
         " WHERE record_key IN (SELECT value FROM carray(:keys)) AND leaf_escaped IS NOT NULL AND state = 0",
         {"keys": keys(record_keys)},
     ):
+        if payload is None:
+            raise IntegrityError(f"the payload of record {key} is missing; run verify() and restore a backup")
         parsed = None if structure is None else json.loads(structure)
         found[key] = Leaf(leaf_text(KINDS[kind], payload, parsed, leaf_format), escaped, at)
     return found
@@ -139,6 +141,15 @@ def write_pieces(db: Connection, blob_pk: int, data: bytes, first: int, count: i
             "INSERT OR IGNORE INTO blob_piece (blob_pk, piece, data) VALUES (:blob, :piece, :data)",
             {"blob": blob_pk, "piece": piece, "data": data[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES]},
         )
+
+
+def count_pieces(db: Connection, blob_pk: int) -> int:
+    return int(one_value(db, "SELECT count(*) FROM blob_piece WHERE blob_pk = :blob", {"blob": blob_pk}))
+
+
+def next_blob_pk(db: Connection) -> int:
+    """Above the key of every blob that there is."""
+    return int(one_value(db, "SELECT coalesce(max(blob_pk), 0) + 1 FROM blob"))
 
 
 def complete_blob(db: Connection, blob_pk: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from optchat.core.jobs import KIND_NUMBER
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.core.snapshots import PublicationState, Published, Sight
 from optchat.core.terms import Outcome
@@ -98,6 +99,20 @@ def load_publications(db: Connection, scope_pk: int, numbers: list[int]) -> dict
     }
 
 
+def retire_publication(db: Connection, publication_key: int, clock: int) -> None:
+    """Pins from this clock on do not count it; those from before do."""
+    run(
+        db,
+        "UPDATE publication SET retired_clock = :clock WHERE publication_key = :key AND retired_clock IS NULL",
+        {"key": publication_key, "clock": clock},
+    )
+
+
+def remove_publication(db: Connection, publication_key: int) -> None:
+    """Nobody counts it any more, whenever it was pinned."""
+    run(db, "UPDATE publication SET state = 1 WHERE publication_key = :key", {"key": publication_key})
+
+
 def publication_of_record(db: Connection, generation_pk: int, seq: int, sight: Sight) -> PublicationRow | None:
     """The publication under a sight's mark that covers a record, if any counts."""
     row = one_row(
@@ -137,12 +152,94 @@ def published_range(db: Connection, generation_pk: int, sight: Sight) -> Publish
     return None if row is None or row[0] is None else Published(row[0], row[1])
 
 
+def number_of_turn(db: Connection, turn_pk: int, sight: Sight) -> int | None:
+    """The number of a turn's publication that counts under a sight."""
+    value = one_value(
+        db,
+        "SELECT publication_key FROM publication WHERE turn_pk = :turn AND publication_key < :mark AND state = 0"
+        " AND (retired_clock IS NULL OR retired_clock > :clock) ORDER BY publication_key DESC LIMIT 1",
+        {"turn": turn_pk, "mark": sight.scope << KEY_BITS | sight.publications, "clock": sight.clock},
+    )
+    return None if value is None else int(value) & KEY_MASK
+
+
+def count_of_generation(db: Connection, generation_pk: int, sight: Sight) -> int:
+    """How many publications of a generation count under a sight's mark."""
+    return int(
+        one_value(
+            db,
+            "SELECT count(*) FROM publication WHERE generation_pk = :generation AND publication_key < :mark"
+            " AND state = 0 AND (retired_clock IS NULL OR retired_clock > :clock)",
+            {
+                "generation": generation_pk,
+                "mark": sight.scope << KEY_BITS | sight.publications,
+                "clock": sight.clock,
+            },
+        )
+    )
+
+
+def has_job(db: Connection, turn_pk: int) -> bool:
+    """Whether a turn's publication is still to be made."""
+    return (
+        one_row(
+            db,
+            "SELECT 1 FROM job WHERE kind = :kind AND subject = :turn",
+            {"kind": KIND_NUMBER["publication"], "turn": turn_pk},
+        )
+        is not None
+    )
+
+
+def cancel(db: Connection, turn_pk: int) -> None:
+    """A publication that is still to be made never is: a worker that has made its text finds no job to commit."""
+    run(
+        db,
+        "DELETE FROM job WHERE kind = :kind AND subject = :turn",
+        {"kind": KIND_NUMBER["publication"], "turn": turn_pk},
+    )
+
+
 def live_number(db: Connection, turn_pk: int) -> int | None:
     """The number of a turn's live publication."""
     value = one_value(
         db,
         "SELECT publication_key FROM publication WHERE turn_pk = :turn AND retired_clock IS NULL AND state = 0",
         {"turn": turn_pk},
+    )
+    return None if value is None else int(value) & KEY_MASK
+
+
+def numbers_of_turn(db: Connection, turn_pk: int) -> list[int]:
+    """The numbers of a turn's publications that are not removed, retired ones included."""
+    return [
+        row[0] & KEY_MASK
+        for row in all_rows(
+            db, "SELECT publication_key FROM publication WHERE turn_pk = :turn AND state = 0", {"turn": turn_pk}
+        )
+    ]
+
+
+def numbers_of_generation(db: Connection, generation_pk: int) -> list[int]:
+    """The same of a generation."""
+    return [
+        row[0] & KEY_MASK
+        for row in all_rows(
+            db,
+            "SELECT publication_key FROM publication WHERE generation_pk = :generation AND state = 0"
+            " ORDER BY publication_key",
+            {"generation": generation_pk},
+        )
+    ]
+
+
+def last_live(db: Connection, low: int, high: int) -> int | None:
+    """The number of the last live publication whose key lies in ``[low, high)``."""
+    value = one_value(
+        db,
+        "SELECT publication_key FROM publication WHERE publication_key >= :low AND publication_key < :high"
+        " AND state = 0 AND retired_clock IS NULL ORDER BY publication_key DESC LIMIT 1",
+        {"low": low, "high": high},
     )
     return None if value is None else int(value) & KEY_MASK
 

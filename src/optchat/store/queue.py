@@ -437,6 +437,18 @@ def next_due(db: Connection, scope_pk: int, now: int) -> int | None:
     return due
 
 
+def has_many_ready(db: Connection, scope_pk: int, number: int) -> bool:
+    """Whether so many jobs or more are ready; looks at no more."""
+    return (
+        one_row(
+            db,
+            "SELECT 1 FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 LIMIT 1 OFFSET :before",
+            {"scope": scope_pk, "before": number - 1},
+        )
+        is not None
+    )
+
+
 def has_ready(db: Connection, scope_pk: int, now: int, *, only_index: bool = False) -> bool:
     """Whether a claim would find anything: any job, or one of the index."""
     kind = _ONLY_INDEX if only_index else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from optchat.core.errors import ConfigError
 from optchat.core.refs import KEY_BITS, KEY_MASK
 from optchat.store.rows import Connection, all_rows, insert, one_row, one_value, run
 
@@ -64,7 +65,8 @@ def create_scope(
     scope_pk = insert(
         db,
         "INSERT INTO scope (name, created_at, node_bytes, view_high_bytes, view_low_bytes, pretokenizer, leaf_format,"
-        " shared_tree) VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0)",
+        " shared_tree, secret) VALUES (:name, :at, :node_bytes, :high, :low, :pretokenizer, :leaf_format, 0,"
+        " randomblob(32))",
         {
             "name": name,
             "at": at,
@@ -95,11 +97,24 @@ def scope_names(db: Connection) -> list[str]:
     return [row[0] for row in all_rows(db, "SELECT name FROM scope WHERE state = 'live' ORDER BY name")]
 
 
+def check_live(db: Connection, scope_pk: int) -> None:
+    """
+    Raises:
+        ConfigError: the scope was deleted.
+    """
+    if one_value(db, "SELECT state FROM scope WHERE scope_pk = :scope", {"scope": scope_pk}) != "live":
+        raise ConfigError("this scope was deleted; open(...) begins a new one under its name")
+
+
 def current_moment(db: Connection, scope_pk: int) -> Moment:
     """
     The newest tick: what a pin taken now sees. The epoch and policy revision are the scope's own, which may be
     newer.
+
+    Raises:
+        ConfigError: the scope was deleted.
     """
+    check_live(db, scope_pk)
     row = one_row(
         db,
         "SELECT scope.clock, moment.publications, moment.documents, scope.policy_revision, scope.epoch, moment.at"

@@ -46,7 +46,7 @@ class NewDocument:
     ``words``: what the pre-tokenizer of that version gave. ``segment_pk``: None for a node of the shared tree.
     ``visible``: the number of the publication that makes it visible to others, if there is one already. ``turn_pk``:
     the turn of a record; ranking goes without it, and worse. ``born_clock``: of a node's later revision, when it was
-    made.
+    made. ``revision``: of a node, which of its texts this is: what erases the entry makes its words from that.
     """
 
     document_key: int
@@ -63,6 +63,7 @@ class NewDocument:
     visible: int | None = None
     turn_pk: int | None = None
     born_clock: int = 0
+    revision: int = 0
 
 
 def place_words(segment_pk: int | None, kind: int) -> str:
@@ -76,9 +77,9 @@ def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
     run_many(
         db,
         "INSERT INTO document (document_key, pretokenizer, kind, segment_pk, turn_pk, start_seq, end_seq, subject,"
-        " start_byte, end_byte, word_count, at, visible, born_clock)"
+        " start_byte, end_byte, word_count, at, visible, born_clock, revision)"
         " VALUES (:key, :pretokenizer, :kind, :segment, :turn, :start, :end, :subject, :start_byte, :end_byte, :words,"
-        " :at, :visible, :born)",
+        " :at, :visible, :born, :revision)",
         (
             {
                 "key": row.document_key,
@@ -95,6 +96,7 @@ def insert_documents(db: Connection, rows: Iterable[NewDocument]) -> None:
                 "at": row.at,
                 "visible": row.visible,
                 "born": row.born_clock,
+                "revision": row.revision,
             }
             for row in made
         ),
@@ -147,6 +149,16 @@ def replace_node_documents(db: Connection, node_key: int, clock: int) -> None:
         f"UPDATE document SET replaced_clock = :clock WHERE subject = :subject AND kind = {SUMMARY_KIND}"
         " AND replaced_clock IS NULL",
         {"clock": clock, "subject": node_key},
+    )
+
+
+def hide_node_documents(db: Connection, node_key: int, born_before: int = EVER) -> None:
+    """A node's texts, of whatever revision (or of those made before a clock), are found no more, under no clock."""
+    run(
+        db,
+        f"UPDATE document SET state = 1 WHERE subject = :subject AND kind = {SUMMARY_KIND} AND state = 0"
+        " AND born_clock < :before",
+        {"subject": node_key, "before": born_before},
     )
 
 
@@ -274,14 +286,14 @@ _NEWEST: Final = " ORDER BY words.rowid DESC LIMIT :limit"
 _COUNTS: Final = "(p.retired_clock IS NULL OR p.retired_clock > :clock)"
 _FOREIGN_FROM: Final = " CROSS JOIN publication AS p ON p.publication_key = :low + d.visible"
 _FOREIGN: Final = f" AND d.visible < :publications AND p.state = 0 AND {_COUNTS}"
-_OWNER_FROM: Final = " LEFT JOIN publication AS p ON p.publication_key = :low + d.visible"
-# Superseded records answer to their old refs alone: retired with their publication, or, if they never had one, in a
-# generation that was rewound and below no base.
+_OWNER_FROM: Final = (
+    " LEFT JOIN publication AS p ON p.publication_key = :low + d.visible"
+    " LEFT JOIN segment AS s ON s.segment_pk = d.segment_pk"
+)
+# What was rewound, and is no fork's history, answers to its old refs alone; of the shared tree, what was retired.
 _OWNER: Final = (
-    f" AND (p.publication_key IS NULL OR {_COUNTS})"
-    " AND (d.visible IS NOT NULL OR NOT EXISTS (SELECT 1 FROM generation AS g WHERE g.segment_pk = d.segment_pk"
-    " AND g.superseded_clock IS NOT NULL) OR EXISTS (SELECT 1 FROM segment AS c WHERE c.base_segment = d.segment_pk"
-    " AND c.base_length >= d.end_seq))"
+    f" AND (d.segment_pk IS NOT NULL OR p.publication_key IS NULL OR {_COUNTS})"
+    " AND (s.current_length IS NULL OR d.end_seq <= s.current_length)"
 )
 
 
@@ -500,7 +512,7 @@ def count_unindexed(db: Connection, sight: Sight) -> int:
     for row in all_rows(
         db,
         "SELECT job.subject FROM job JOIN record ON record.record_key = job.subject"
-        " JOIN turn AS t ON t.turn_pk = record.turn_pk JOIN publication AS p ON p.publication_key = t.publication_key"
+        " JOIN turn AS t ON t.turn_pk = record.turn_pk JOIN publication AS p ON p.turn_pk = t.turn_pk"
         f" WHERE job.kind = {_INDEX_JOB} AND job.scope_pk = :scope AND record.state = 0"
         f" AND p.publication_key < :low + :publications AND p.state = 0 AND {_COUNTS}"
         " UNION SELECT d.subject FROM document AS d JOIN publication AS p ON p.publication_key = :low + d.visible"

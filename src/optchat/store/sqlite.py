@@ -23,6 +23,7 @@ from optchat.store.files import database_uri, lock_path
 LARGE_CACHE_KIB = 64 * 1024
 SMALL_CACHE_KIB = 4 * 1024
 TINY_CACHE_KIB = 64
+_CHECKPOINTERS_PATIENCE_SECONDS = 1.0
 _CACHED_STATEMENTS = 256
 
 _open_connections: set[apsw.Connection] = set()
@@ -35,6 +36,9 @@ def connect_writer(path: Path, *, may_create: bool) -> apsw.Connection:
 
     Args:
         may_create: make an absent file, with the permissions of its lock file, as are all that SQLite makes beside it.
+
+    Raises:
+        apsw.BusyError: the last process that had it open is just closing it. Waiting is the caller's, as ever.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if may_create else 0)
     db = _connect(database_uri(path, modeof=str(lock_path(path))), flags, LARGE_CACHE_KIB)
@@ -55,8 +59,9 @@ def allow_tidying(db: apsw.Connection) -> None:
 
 def connect_checkpointer(path: Path) -> apsw.Connection:
     """Open a connection for checkpoints alone."""
-    db = _connect(database_uri(path), apsw.SQLITE_OPEN_READWRITE, TINY_CACHE_KIB)
+    db = _connect(database_uri(path), apsw.SQLITE_OPEN_READWRITE, TINY_CACHE_KIB, _CHECKPOINTERS_PATIENCE_SECONDS)
     try:
+        db.set_busy_timeout(0)
         _keep_log(db)
     except BaseException:
         close(db)
@@ -73,8 +78,24 @@ def connect_reader(path: Path, *, cache_kib: int, busy_seconds: float, immutable
         immutable: take no lock and look for no log: the file must not change.
     """
     uri = database_uri(path, immutable="1") if immutable else database_uri(path)
-    db = _connect(uri, apsw.SQLITE_OPEN_READONLY, cache_kib)
-    db.set_busy_timeout(int(busy_seconds * 1000))
+    return _connect(uri, apsw.SQLITE_OPEN_READONLY, cache_kib, busy_seconds)
+
+
+def connect_copy(path: Path, like: Path) -> apsw.Connection:
+    """
+    Make a new file to copy into: no log, no journal beside it, and on disk when a transaction of it has ended.
+
+    Args:
+        like: the database whose permissions it gets.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    db = _connect(database_uri(path, modeof=str(lock_path(like))), flags, TINY_CACHE_KIB)
+    try:
+        db.pragma("journal_mode", "MEMORY")  # a copy that was cut off is thrown away
+        db.pragma("synchronous", "FULL")
+    except BaseException:
+        close(db)
+        raise
     return db
 
 
@@ -85,11 +106,14 @@ def close(db: apsw.Connection) -> None:
     db.close()
 
 
-def _connect(uri: str, flags: int, cache_kib: int) -> apsw.Connection:
+def _connect(uri: str, flags: int, cache_kib: int, busy_seconds: float = 0.0) -> apsw.Connection:
+    # Before anything else: the pragmas read the file already, which the last process to close it has to itself while it
+    # moves the log. (For a writer a busy timeout would be a wait that starves: its waiting is the writer lock's.)
     db = apsw.Connection(uri, flags=flags | apsw.SQLITE_OPEN_URI, statementcachesize=_CACHED_STATEMENTS)
     with _guard:
         _open_connections.add(db)
     try:
+        db.set_busy_timeout(int(busy_seconds * 1000))
         for option, value in (
             (apsw.SQLITE_DBCONFIG_DQS_DML, 0),
             (apsw.SQLITE_DBCONFIG_DQS_DDL, 0),
@@ -98,7 +122,6 @@ def _connect(uri: str, flags: int, cache_kib: int) -> apsw.Connection:
             (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
         ):
             db.config(option, value)
-        db.set_busy_timeout(0)  # waiting is the writer lock's: a plain busy timeout starves
         db.pragma("cache_size", -cache_kib)
         db.pragma("temp_store", "MEMORY")
         db.pragma("mmap_size", 0)

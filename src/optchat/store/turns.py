@@ -1,20 +1,20 @@
 """
-Turns: their rows, what they pinned, how they were rendered, what they retrieved.
+Turns: their rows, what was staged in them, what they retrieved.
 
-Decides: how turns, descriptors, renderings, staged messages and retrievals are stored.
-Refuses to know: when a turn may end, and what a rendering means.
+Decides: how turns, staged messages and retrievals are stored.
+Refuses to know: when a turn may end, and what it pinned (:mod:`optchat.store.renderings`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 
+from optchat.core.lineage import Chain
 from optchat.core.publications import TurnState
-from optchat.core.refs import KEY_BITS
+from optchat.core.refs import KEY_MASK
 from optchat.core.terms import Outcome
 from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
 
@@ -43,17 +43,18 @@ class TurnRow:
     worktree: str | None
     commit_id: str | None
     publication_key: int | None
+    removed: bool
 
 
 _TURN = (
     "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request,"
-    " inherited, start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key"
-    " FROM turn "
+    " inherited, start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key,"
+    " removed FROM turn "
 )
 
 
 def _turn(row: Row) -> TurnRow:
-    return TurnRow(*with_flags(row, 9, 10))
+    return TurnRow(*with_flags(row, 9, 10, 20))
 
 
 def load_turn(db: Connection, turn_pk: int) -> TurnRow | None:
@@ -68,6 +69,81 @@ def find_turn(db: Connection, generation_pk: int, turn_id: str) -> TurnRow | Non
         {"generation": generation_pk, "id": turn_id},
     )
     return None if row is None else _turn(row)
+
+
+# A turn on a chain is of the generation that has the link's segment, and begins below the length that is kept of it.
+_ON_LINK = (
+    "generation_pk = (SELECT generation.generation_pk FROM generation WHERE generation.segment_pk = :segment)"
+    " AND start_seq < :below"
+)
+
+
+_COUNT = "SELECT count(*) FROM turn"
+
+
+def _links(chain: Chain) -> Iterator[dict[str, int]]:
+    """For each link, own first, what :data:`_ON_LINK` binds."""
+    below = KEY_MASK
+    for link in chain.links:
+        yield {"segment": link.segment, "below": below}
+        below = min(below, link.base_length)
+
+
+def find_on_chain(db: Connection, chain: Chain, turn_id: str) -> TurnRow | None:
+    """The turn of a session's present history with that id: its own, or one that it rests on."""
+    for link in _links(chain):
+        row = one_row(db, f"{_TURN}WHERE {_ON_LINK} AND turn_id = :id", {**link, "id": turn_id})
+        if row is not None:
+            return _turn(row)
+    return None
+
+
+def count_on_chain(db: Connection, chain: Chain) -> int:
+    """How many turns a session's present history has."""
+    return sum(int(one_value(db, f"{_COUNT} WHERE {_ON_LINK} AND removed = 0", link)) for link in _links(chain))
+
+
+def list_on_chain(db: Connection, chain: Chain, *, after: int, limit: int) -> list[TurnRow]:
+    """
+    The turns of a session's present history in order, from the one after a key; -1 is the beginning.
+
+    What a segment rests on was said before it was made, so that the order of keys is that of the history.
+    """
+    found: list[TurnRow] = []
+    for link in reversed(list(_links(chain))):
+        found += [
+            _turn(row)
+            for row in all_rows(
+                db,
+                f"{_TURN}WHERE {_ON_LINK} AND turn_pk > :after AND removed = 0 ORDER BY ordinal LIMIT :limit",
+                {**link, "after": after, "limit": limit - len(found)},
+            )
+        ]
+        if len(found) == limit:
+            break
+    return found
+
+
+def turns_of_generation(db: Connection, generation_pk: int) -> list[TurnRow]:
+    """Every turn of a generation, removed ones included, in order."""
+    return [
+        _turn(row)
+        for row in all_rows(
+            db, _TURN + "WHERE generation_pk = :generation ORDER BY ordinal", {"generation": generation_pk}
+        )
+    ]
+
+
+def superseded_turns(db: Connection, generation_pk: int, length: int) -> list[TurnRow]:
+    """The ended turns of a generation that a history of that length no longer has."""
+    return [
+        _turn(row)
+        for row in all_rows(
+            db,
+            _TURN + "WHERE generation_pk = :generation AND end_seq > :length AND start_seq >= :length ORDER BY ordinal",
+            {"generation": generation_pk, "length": length},
+        )
+    ]
 
 
 def open_turn(db: Connection, generation_pk: int) -> TurnRow | None:
@@ -93,54 +169,37 @@ def turn_at(db: Connection, segment_pk: int, seq: int) -> TurnRow | None:
     return None if row is None else _turn(row)
 
 
-def turns_of_generation(db: Connection, generation_pk: int, *, after: int, limit: int) -> list[TurnRow]:
-    """Turns in order, from the one after an ordinal."""
-    return [
-        _turn(row)
-        for row in all_rows(
-            db,
-            _TURN + "WHERE generation_pk = :generation AND ordinal > :after ORDER BY ordinal LIMIT :limit",
-            {"generation": generation_pk, "after": after, "limit": limit},
-        )
-    ]
-
-
-def publishable_before(db: Connection, turn: TurnRow) -> TurnRow | None:
+def publishable_before(db: Connection, turn: TurnRow, shared_from: int) -> TurnRow | None:
     """
     The nearest earlier turn of the generation that is published or is to be: publications are made in that order.
 
-    Turns without records (all that they said was sealed before) and inherited ones never are.
+    Turns without records (all that they said was sealed before), inherited and removed ones, and those from before the
+    session was shared, never are.
     """
     row = one_row(
         db,
-        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal AND inherited = 0 AND end_seq > start_seq"
-        " ORDER BY ordinal DESC LIMIT 1",
-        {"generation": turn.generation_pk, "ordinal": turn.ordinal},
+        _TURN + "WHERE generation_pk = :generation AND ordinal < :ordinal AND ordinal >= :shared AND inherited = 0"
+        " AND removed = 0 AND end_seq > start_seq ORDER BY ordinal DESC LIMIT 1",
+        {"generation": turn.generation_pk, "ordinal": turn.ordinal, "shared": shared_from},
     )
     return None if row is None else _turn(row)
 
 
-def last_exchange(db: Connection, generation_pk: int) -> TurnRow | None:
-    """The newest ended turn that has a request, and records: one that only repeated what was sealed says nothing."""
-    row = one_row(
-        db,
-        _TURN + "WHERE generation_pk = :generation AND state = 'ended' AND has_request = 1 AND end_seq > start_seq"
-        " ORDER BY ordinal DESC LIMIT 1",
-        {"generation": generation_pk},
-    )
-    return None if row is None else _turn(row)
-
-
-def count_turns(db: Connection, generation_pk: int, *, published_below: int | None = None) -> int:
-    """The turns of a generation; with a key, those whose publication lies below it."""
-    return int(
-        one_value(
+def last_exchange(db: Connection, chain: Chain) -> TurnRow | None:
+    """
+    The newest ended turn of a history that has a request, and records: one that only repeated what was sealed says
+    nothing, and one that was removed is forgotten.
+    """
+    for link in _links(chain):
+        row = one_row(
             db,
-            "SELECT count(*) FROM turn WHERE generation_pk = :generation AND (:below IS NULL OR publication_key <"
-            " :below)",
-            {"generation": generation_pk, "below": published_below},
+            f"{_TURN}WHERE {_ON_LINK} AND state = 'ended' AND has_request = 1 AND end_seq > start_seq AND removed = 0"
+            " ORDER BY ordinal DESC LIMIT 1",
+            link,
         )
-    )
+        if row is not None:
+            return _turn(row)
+    return None
 
 
 def insert_turn(
@@ -157,17 +216,14 @@ def insert_turn(
     utc_offset: int,
     worktree: str | None,
     commit_id: str | None,
+    inherited: bool = False,
 ) -> TurnRow:
-    ordinal = one_value(
-        db,
-        "SELECT coalesce(max(ordinal) + 1, 0) FROM turn WHERE generation_pk = :generation",
-        {"generation": generation_pk},
-    )
+    ordinal = next_ordinal(db, generation_pk)
     turn_pk = insert(
         db,
         "INSERT INTO turn (turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, has_request, start_seq,"
-        " owner_pk, started_at, utc_offset, worktree, commit_id) VALUES (:id, :generation, :scope, :segment,"
-        " :ordinal, 'open', :has_request, :start, :owner, :at, :offset, :worktree, :commit_id)",
+        " owner_pk, started_at, utc_offset, worktree, commit_id, inherited) VALUES (:id, :generation, :scope, :segment,"
+        " :ordinal, 'open', :has_request, :start, :owner, :at, :offset, :worktree, :commit_id, :inherited)",
         {
             "id": turn_id,
             "generation": generation_pk,
@@ -181,11 +237,25 @@ def insert_turn(
             "offset": utc_offset,
             "worktree": worktree,
             "commit_id": commit_id,
+            "inherited": int(inherited),
         },
     )
     turn = load_turn(db, turn_pk)
     assert turn is not None, "just inserted"
     return turn
+
+
+def next_turn_pk(db: Connection) -> int:
+    """A key above those of all turns."""
+    return 1 + int(one_value(db, "SELECT max(turn_pk) FROM turn") or 0)
+
+
+def next_ordinal(db: Connection, generation_pk: int) -> int:
+    """The ordinal of the next turn that a generation begins."""
+    value = one_value(
+        db, "SELECT max(ordinal) FROM turn WHERE generation_pk = :generation", {"generation": generation_pk}
+    )
+    return 0 if value is None else int(value) + 1
 
 
 def set_turn_state(db: Connection, turn_pk: int, state: TurnState, owner_pk: int | None) -> None:
@@ -214,156 +284,20 @@ def mark_published(db: Connection, turn_pk: int, publication_key: int) -> None:
     )
 
 
+def mark_unpublished(db: Connection, publication_key: int) -> None:
+    """No turn has this publication as its live one any more."""
+    run(
+        db,
+        "UPDATE turn SET publication_key = NULL WHERE publication_key = :key"
+        " AND turn_pk = (SELECT turn_pk FROM publication WHERE publication.publication_key = :key)",
+        {"key": publication_key},
+    )
+
+
 def last_message_ordinal(db: Connection, turn_pk: int) -> int:
     """The highest message ordinal that is sealed in a turn, or -1."""
     value = one_value(db, "SELECT max(message) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
     return -1 if value is None else int(value)
-
-
-# ---- descriptors and renderings --------------------------------------------------------------------------------------
-
-
-@frozen
-class DescriptorRow:
-    """What a turn pinned."""
-
-    turn_pk: int
-    pin: int
-    clock: int
-    publications: int
-    documents: int
-    policy_revision: int
-    epoch: int
-    own_end: int
-    pending: int
-    previous_start: int | None
-    previous_end: int | None
-    shared_levels: bytes
-    shared_shrinking: bool
-    own_levels: bytes
-    own_shrinking: bool
-    leaf_format: int
-    settings: dict[str, Any]
-
-
-def insert_descriptor(db: Connection, descriptor: DescriptorRow) -> None:
-    run(
-        db,
-        "INSERT INTO turn_descriptor (turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end,"
-        " pending, previous_start, previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking,"
-        " leaf_format, settings) VALUES (:turn, :pin, :clock, :publications, :documents, :policy_revision, :epoch,"
-        " :own_end, :pending, :previous_start, :previous_end, :shared_levels, :shared_shrinking, :own_levels,"
-        " :own_shrinking, :leaf_format, :settings)",
-        {
-            "turn": descriptor.turn_pk,
-            "pin": descriptor.pin,
-            "clock": descriptor.clock,
-            "publications": descriptor.publications,
-            "documents": descriptor.documents,
-            "policy_revision": descriptor.policy_revision,
-            "epoch": descriptor.epoch,
-            "own_end": descriptor.own_end,
-            "pending": descriptor.pending,
-            "previous_start": descriptor.previous_start,
-            "previous_end": descriptor.previous_end,
-            "shared_levels": descriptor.shared_levels,
-            "shared_shrinking": int(descriptor.shared_shrinking),
-            "own_levels": descriptor.own_levels,
-            "own_shrinking": int(descriptor.own_shrinking),
-            "leaf_format": descriptor.leaf_format,
-            "settings": json.dumps(descriptor.settings, sort_keys=True),
-        },
-    )
-
-
-def load_descriptor(db: Connection, turn_pk: int) -> DescriptorRow | None:
-    row = one_row(
-        db,
-        "SELECT turn_pk, pin, clock, publications, documents, policy_revision, epoch, own_end, pending, previous_start,"
-        " previous_end, shared_levels, shared_shrinking, own_levels, own_shrinking, leaf_format, settings"
-        " FROM turn_descriptor WHERE turn_pk = :turn",
-        {"turn": turn_pk},
-    )
-    if row is None:
-        return None
-    fields: Row = (*with_flags(row, 12, 14)[:16], json.loads(row[16]))
-    return DescriptorRow(*fields)
-
-
-@frozen
-class RenderingRow:
-    """One step of a turn's rendering: enough to make the very bytes again, in any process."""
-
-    turn_pk: int
-    step: int
-    shared_levels: bytes
-    own_levels: bytes
-    own_through: int
-    missing: tuple[str, ...]
-    previous: tuple[str, ...]  # one word a record of the previous exchange: "full", "node", "none"
-    memory_sha256: bytes
-    at: int
-
-
-def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
-    """Write a step, unless another process has written it: then that one holds."""
-    run(
-        db,
-        "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous,"
-        " memory_sha256, at) VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at)",
-        {
-            "turn": rendering.turn_pk,
-            "step": rendering.step,
-            "shared": rendering.shared_levels,
-            "own": rendering.own_levels,
-            "through": rendering.own_through,
-            "missing": json.dumps(rendering.missing),
-            "previous": json.dumps(rendering.previous),
-            "sha256": rendering.memory_sha256,
-            "at": rendering.at,
-        },
-    )
-
-
-def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
-    """The newest step of a turn's rendering."""
-    row = one_row(
-        db,
-        "SELECT turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at"
-        " FROM rendering WHERE turn_pk = :turn ORDER BY step DESC LIMIT 1",
-        {"turn": turn_pk},
-    )
-    if row is None:
-        return None
-    fields: Row = (*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:])
-    return RenderingRow(*fields)
-
-
-@frozen
-class DispatchState:
-    """What is checked before each model call."""
-
-    outcome: Outcome | None
-    epoch: int
-    pinned_epoch: int | None
-    step: int | None
-    last_record: int | None
-
-
-def dispatch_state(db: Connection, turn_pk: int) -> DispatchState | None:
-    """
-    In one statement: whether a turn still runs, whether its pin holds, its newest rendering step, and the last record
-    of its segment, which moves with everything that is sealed while it is open.
-    """
-    row = one_row(
-        db,
-        "SELECT outcome, scope.epoch, turn_descriptor.epoch, (SELECT max(step) FROM rendering WHERE rendering.turn_pk"
-        " = turn.turn_pk), (SELECT max(record_key) FROM record WHERE record_key >= segment_pk << :bits"
-        " AND record_key < (segment_pk + 1) << :bits) FROM turn JOIN scope ON scope.scope_pk = turn.scope_pk"
-        " LEFT JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk WHERE turn.turn_pk = :turn",
-        {"turn": turn_pk, "bits": KEY_BITS},
-    )
-    return None if row is None else DispatchState(*row)
 
 
 # ---- staging ---------------------------------------------------------------------------------------------------------
@@ -407,6 +341,7 @@ class RetrievalRow:
     is_error: bool
     size_bytes: int
     sha256: bytes
+    pin: int
 
 
 def insert_retrieval(
@@ -454,7 +389,7 @@ def find_retrieval(db: Connection, turn_pk: int, sha256: bytes) -> RetrievalRow 
     """The answer of that hash that the turn was given."""
     row = one_row(
         db,
-        "SELECT retrieval_pk, tool, arguments, own_end, is_error, bytes, sha256 FROM retrieval"
+        "SELECT retrieval_pk, tool, arguments, own_end, is_error, bytes, sha256, pin FROM retrieval"
         " WHERE turn_pk = :turn AND sha256 = :sha256 ORDER BY retrieval_pk LIMIT 1",
         {"turn": turn_pk, "sha256": sha256},
     )

@@ -30,10 +30,12 @@ class Step:
     - ``end``: the open turn ends with ``outcome``.
     - ``settle``: the scope's summaries are made, and what waits for them is published.
     - ``reopen``: another handle on the file takes the first one's place, with the turns that are open; what it knows,
-    it
-      has from the file.
-
-    ``fork``, ``rewind`` and ``delete`` are of a part of the library that is not built.
+      it has from the file.
+    - ``fork``: another session begins over the ended turns of this one. The first fork of ``session-0`` has the key
+      ``session-0+1``, the second ``session-0+2``.
+    - ``rewind``: the session goes back to before the last turn of its history, an open one included.
+    - ``delete``: the session is deleted, with the turn that is open; its forks keep what they rest on. The next step of
+      its key begins another session.
     """
 
     action: Literal["begin", "add", "suspend", "resume", "end", "settle", "fork", "rewind", "delete", "reopen"]
@@ -51,11 +53,11 @@ def play(memory: Memory, schedule: Sequence[Step]) -> Iterator[tuple[Step, Turn[
         memory: any scope's handle; steps of other scopes go to those of the same file.
 
     Yields:
-        The step and the turn that it concerned; None for ``settle`` and ``reopen``. A suspended turn can be read; after
-        ``reopen`` and ``resume`` a session's turn is another object with the same id.
+        The step and the turn that it concerned; None for ``settle``, ``reopen``, ``fork``, ``rewind`` and ``delete``. A
+        suspended turn can be read; after ``reopen`` and ``resume`` a session's turn is another object with the same id.
 
     Raises:
-        BadArgument: a step that is not valid where it stands, or of a part that is not built.
+        BadArgument: a step that is not valid where it stands.
     """
     return _Player(memory).play(schedule)
 
@@ -68,6 +70,7 @@ class _Player:
     now: Memory = field(init=False)
     turns: dict[tuple[str, str], Turn[HostMessage]] = field(factory=dict[tuple[str, str], Turn[HostMessage]])
     suspended: set[tuple[str, str]] = field(factory=set[tuple[str, str]])
+    forks: dict[tuple[str, str], int] = field(factory=dict[tuple[str, str], int])
 
     def __attrs_post_init__(self) -> None:
         self.now = self.first
@@ -87,6 +90,18 @@ class _Player:
         if step.action == "reopen":
             self._reopen()
             return None
+        if step.action == "fork":
+            self.forks[name] = self.forks.get(name, 0) + 1
+            self._session(step).fork(fork_key(step.session, self.forks[name]))
+            return None
+        if step.action == "rewind":
+            self._rewind(step)
+            return None
+        if step.action == "delete":
+            self._session(step).delete()
+            self.turns.pop(name, None)
+            self.suspended.discard(name)
+            return None
         if step.action == "begin":
             self.turns[name] = self._session(step).turn(_message(step))
             self.suspended.discard(name)
@@ -104,21 +119,32 @@ class _Player:
         elif step.action == "resume":
             turn = self.turns[name] = self._session(step).resume(turn.id)
             self.suspended.discard(name)
-        elif step.action == "end":
+        else:
             if step.outcome is None:
                 raise BadArgument("step 'end' needs an outcome; give one")
             turn.end(step.outcome)
             del self.turns[name]
             self.suspended.discard(name)
-        else:
-            raise BadArgument(f"step {step.action!r} is not built; leave it out of the schedule")
         return turn
+
+    def _rewind(self, step: Step) -> None:
+        session = self._session(step)
+        page = session.turns(limit=200)
+        while page.cursor is not None:
+            page = session.turns(limit=200, cursor=page.cursor)
+        if not page.items:
+            raise BadArgument(
+                f"step 'rewind' of session {step.session!r} needs a turn to go back before; begin one first"
+            )
+        session.rewind(before=page.items[-1].id)
+        self.turns.pop((step.scope, step.session), None)
+        self.suspended.discard((step.scope, step.session))
 
     def _scope(self, scope: str) -> Memory:
         return self.now if scope == self.now.scope else self.now.scoped(scope)
 
     def _session(self, step: Step) -> Session[HostMessage]:
-        return self._scope(step.scope).session(step.session)
+        return self._scope(step.scope).session(step.session, recreate=True)
 
     def _reopen(self) -> None:
         for turn in self.turns.values():
@@ -138,6 +164,11 @@ class _Player:
             for turn in self.turns.values():
                 turn.suspend()
             close_beside(self.first, self.now)
+
+
+def fork_key(session: str, number: int) -> str:
+    """The key of a session's fork, counted from 1."""
+    return f"{session}+{number}"
 
 
 def _message(step: Step) -> HostMessage:

@@ -18,7 +18,7 @@ from attrs import define, field
 from optchat.core.errors import BadArgument
 from optchat.core.messages import BlobPart, HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.terms import OUTCOMES
-from optchat.testing.schedules import Step
+from optchat.testing.schedules import Step, fork_key
 
 try:
     from hypothesis import strategies as st
@@ -152,9 +152,31 @@ class _Session:
     scope: str
     key: str
     state: str = "idle"
-    pending: list[str] = field(factory=list[str])  # calls of the turn in progress
-    late: list[str] = field(factory=list[str])  # calls that an ended turn left without a result
+    history: list[list[str]] = field(factory=list[list[str]])  # by turn: its calls that have no result
     calls: int = 0
+    forks: int = 0
+
+    @property
+    def pending(self) -> list[str]:
+        """The calls of the turn in progress that have no result."""
+        return self.history[-1]
+
+    @property
+    def late(self) -> list[str]:
+        """The calls that ended turns left without a result."""
+        return [call for turn in self.history[:-1] for call in turn]
+
+    def answered(self, call_id: str) -> None:
+        for turn in self.history:
+            if call_id in turn:
+                turn.remove(call_id)
+
+    def forked(self) -> _Session:
+        """A fork: it has the ended turns, and may answer what they left open."""
+        self.forks += 1
+        ended = self.history if self.state == "idle" else self.history[:-1]
+        key = fork_key(self.key, self.forks)
+        return _Session(self.scope, key, history=[list(turn) for turn in ended], calls=self.calls)
 
 
 def schedules(
@@ -165,22 +187,22 @@ def schedules(
 
     Turns begin, also over an open one, say and call things, are steered, suspended and resumed, and end in every way;
     results come late, into a later turn; summaries are settled now and then, so that publications wait for them; the
-    file is reopened. Every scope has the same session keys, so that names tell nothing of where a thing belongs.
+    file is reopened. Sessions are forked, and rewound turn by turn, as deep as it comes, and deleted and begun anew.
+    Every scope has the same session keys, so that names tell nothing of where a thing belongs.
 
     Args:
         sessions: sessions of each scope.
         scopes: scopes of one file, named ``test``, ``test-1``, ...
         max_steps: the most steps.
-        lifecycle: also forks, rewinds and deletions, once the library has them. It has not: nothing of them is drawn.
+        lifecycle: also forks, at most as many as there are sessions at first, and rewinds, and deletions.
     """
-    del lifecycle  # read when there is something to draw
     if sessions < 1 or scopes < 1 or max_steps < 0:
         raise BadArgument("a schedule has at least one session and one scope; give numbers of 1 or more")
-    return _schedules(sessions, scopes, max_steps)
+    return _schedules(sessions, scopes, max_steps, lifecycle)
 
 
 @st.composite
-def _schedules(draw: st.DrawFn, sessions: int, scopes: int, max_steps: int) -> tuple[Step, ...]:
+def _schedules(draw: st.DrawFn, sessions: int, scopes: int, max_steps: int, lifecycle: bool) -> tuple[Step, ...]:
     texts = _texts(hostile=True)
     people = [
         _Session("test" if number == 0 else f"test-{number}", f"session-{key}")
@@ -190,16 +212,31 @@ def _schedules(draw: st.DrawFn, sessions: int, scopes: int, max_steps: int) -> t
     steps: list[Step] = []
     for _ in range(draw(st.integers(0, max_steps))):
         one = draw(st.sampled_from(people))
-        action = draw(st.sampled_from(_ACTIONS[one.state]))
-        if action == "begin":
-            one.late += one.pending
-            one.pending, one.state = [], "open"
+        actions = _ACTIONS[one.state]
+        if lifecycle and len(people) < 2 * sessions * scopes:
+            actions += ("fork",) * 2
+        if lifecycle and one.history:
+            actions += ("rewind",) * 2 + ("delete",)
+        action = draw(st.sampled_from(actions))
+        if action == "fork":
+            people.append(one.forked())
+            steps.append(Step("fork", one.scope, one.key))
+        elif action == "rewind":
+            one.history.pop()
+            one.state = "idle"
+            steps.append(Step("rewind", one.scope, one.key))
+        elif action == "delete":
+            one.history.clear()
+            one.state = "idle"
+            steps.append(Step("delete", one.scope, one.key))
+        elif action == "begin":
+            one.history.append([])
+            one.state = "open"
             steps.append(Step("begin", one.scope, one.key, draw(_users(texts))))
         elif action == "add":
             steps.append(Step("add", one.scope, one.key, _next(draw, one, texts)))
         elif action == "end":
-            one.late += one.pending
-            one.pending, one.state = [], "idle"
+            one.state = "idle"
             steps.append(Step("end", one.scope, one.key, outcome=draw(st.sampled_from(OUTCOMES))))
         elif action == "suspend":
             one.state = "suspended"
@@ -226,13 +263,13 @@ def _next(draw: st.DrawFn, one: _Session, texts: SearchStrategy[str]) -> HostMes
     """A message that may follow in a turn: a result only to a call that was made."""
     what = draw(st.sampled_from(("answer", "call", "result", "result", "steer", "report")))
     if what == "result" and (one.pending or one.late):
-        waiting = one.pending or one.late
-        call_id = waiting.pop(draw(st.integers(0, len(waiting) - 1)))
+        call_id = draw(st.sampled_from(one.pending or one.late))
+        one.answered(call_id)
         return HostMessage("tool", (draw(_results(texts, st.just(call_id))),), at=draw(_times()))
     if what == "call":
         made = [f"call_{one.calls + number}" for number in range(draw(st.integers(1, 2)))]
         one.calls += len(made)
-        one.pending += made
+        one.pending.extend(made)
         calls = [draw(_calls(texts, st.just(call_id))) for call_id in made]
         return HostMessage.assistant(draw(st.one_of(st.just(""), texts)), calls, at=draw(_times()))
     if what == "steer":

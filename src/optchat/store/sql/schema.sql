@@ -25,7 +25,8 @@ CREATE TABLE scope (
     next_document     INTEGER NOT NULL DEFAULT 0,
     shared_tree       INTEGER NOT NULL,
     summarizer        TEXT,                         -- the first one besides the embedded default to claim a job here
-    state             TEXT    NOT NULL DEFAULT 'live' CHECK (state IN ('live', 'removed'))
+    state             TEXT    NOT NULL DEFAULT 'live' CHECK (state IN ('live', 'removed')),
+    secret            BLOB    NOT NULL DEFAULT x''  -- keys the hashes of tombstones: nobody can try names against them
 ) STRICT;
 
 -- What the scope's marks were at each tick of its clock. A snapshot is such a tick: its id is all it takes to reopen it.
@@ -76,16 +77,23 @@ CREATE TABLE session (
     project_pk        INTEGER REFERENCES project,
     worktree          TEXT,
     commit_id         TEXT,
-    created_at        INTEGER NOT NULL
+    created_at        INTEGER NOT NULL,
+    archived          INTEGER NOT NULL DEFAULT 0,   -- the clock from which on it is hidden from discovery, not forgotten; 0: never
+    revoked           INTEGER NOT NULL DEFAULT 0,   -- nothing of it is shared, and nothing will be
+    shared_from       INTEGER NOT NULL DEFAULT 0,   -- turns of the present generation below this ordinal are not published
+    host_messages     INTEGER,                      -- how many messages its host last said that it holds
+    behind_since      INTEGER                       -- since when memory holds fewer; NULL: it does not
 ) STRICT;
 CREATE UNIQUE INDEX session_key ON session (scope_pk, host, key) WHERE current = 1;
 CREATE INDEX session_scope ON session (scope_pk);
+CREATE INDEX session_project ON session (project_pk) WHERE project_pk IS NOT NULL;  -- who else names a project
 
 -- (host, key) pairs and event keys that were deleted, as keyed hashes: a host that goes on delivering is told so.
 CREATE TABLE tombstone (
     scope_pk          INTEGER NOT NULL REFERENCES scope,
     hash              BLOB    NOT NULL,
     removed_at        INTEGER NOT NULL,
+    record_key        INTEGER,                      -- of an event key: where the removed record stood
     PRIMARY KEY (scope_pk, hash)
 ) STRICT, WITHOUT ROWID;
 
@@ -98,7 +106,8 @@ CREATE TABLE segment (
     base_length       INTEGER NOT NULL DEFAULT 0,   -- a turn boundary: records below it are the base's
     kept_length       INTEGER,                      -- set when only children still need it: records from here on are gone
     -- counters that let a seal, and a view, start without a search
-    ended_length      INTEGER NOT NULL DEFAULT 0    -- records of ended turns: what the own view may cover
+    ended_length      INTEGER NOT NULL DEFAULT 0,   -- records of ended turns: what the own view may cover
+    current_length    INTEGER                       -- records from here on were rewound, in every session; NULL: none was
 ) STRICT;
 CREATE INDEX segment_scope ON segment (scope_pk);
 CREATE INDEX segment_base ON segment (base_segment) WHERE base_segment IS NOT NULL;
@@ -133,6 +142,7 @@ CREATE TABLE turn (
     worktree          TEXT,
     commit_id         TEXT,
     publication_key   INTEGER,                      -- its live publication
+    removed           INTEGER NOT NULL DEFAULT 0,   -- 0 live, 1 hidden by a removal, 2 scrubbed
     CHECK ((state = 'ended') = (outcome IS NOT NULL)),
     UNIQUE (generation_pk, ordinal),
     UNIQUE (generation_pk, turn_id)
@@ -177,8 +187,25 @@ CREATE TABLE rendering (
     since             TEXT,                         -- JSON: the ranges that <since> adds to the anchor
     memory_sha256     BLOB    NOT NULL,
     at                INTEGER NOT NULL,
+    pin               INTEGER NOT NULL DEFAULT 0,   -- under which pin of the turn it was made
     PRIMARY KEY (turn_pk, step)
 ) STRICT;
+
+-- The audit of pins that were taken anew because something that they could see was removed: the same marks, another epoch,
+-- and both views as they were cut then. A turn's present pin is its last row here, or its descriptor's.
+CREATE TABLE repin (
+    turn_pk           INTEGER NOT NULL REFERENCES turn,
+    pin               INTEGER NOT NULL,             -- from 1 on: snapshot "42.1"
+    epoch             INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    shared_levels     BLOB    NOT NULL,
+    shared_shrinking  INTEGER NOT NULL,
+    own_levels        BLOB    NOT NULL,
+    own_shrinking     INTEGER NOT NULL,
+    moment_key        INTEGER NOT NULL,             -- scope << 40 | clock, of the turn's marks: "42.1" is reopened by it
+    PRIMARY KEY (turn_pk, pin)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX repin_moment ON repin (moment_key, pin);
 
 CREATE TABLE record (
     record_key        INTEGER PRIMARY KEY,
@@ -204,6 +231,7 @@ CREATE INDEX record_turn ON record (turn_pk, message);
 CREATE INDEX record_call ON record (call_hash, record_key) WHERE call_hash IS NOT NULL;
 CREATE INDEX record_report ON record (json_extract(structure, '$.name'), at DESC, record_key DESC) WHERE kind = 4;
 CREATE INDEX record_pair ON record (paired_key) WHERE paired_key IS NOT NULL;
+CREATE INDEX record_payload ON record (blob_pk) WHERE blob_pk IS NOT NULL;  -- who else needs a blob
 
 -- Delivery is idempotent by event key: unique in a segment, looked up along the chain.
 CREATE TABLE event (
@@ -271,6 +299,7 @@ CREATE TABLE foreign_context (
     publication_key   INTEGER NOT NULL,
     PRIMARY KEY (turn_pk, publication_key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX foreign_context_publication ON foreign_context (publication_key);  -- who was shown it
 
 -- ---- the forest: summary nodes and views ----------------------------------------------------------------------------------
 CREATE TABLE tree (
@@ -312,7 +341,8 @@ CREATE TABLE node (
     state             INTEGER NOT NULL DEFAULT 0    -- 0 live, 1 hidden by a removal
 ) STRICT;
 
--- Superseded revisions: kept while a pinned clock may still name them.
+-- Superseded revisions: kept while a pinned clock may still name them, and those that a removal took until its scrubbing has
+-- taken their words out of the index: a document of kind 6 holds the words of its `revision`'s text.
 CREATE TABLE node_history (
     node_key          INTEGER NOT NULL,
     revision          INTEGER NOT NULL,
@@ -326,6 +356,7 @@ CREATE TABLE node_history (
     interrupted       INTEGER NOT NULL,
     first_at          INTEGER NOT NULL,
     last_at           INTEGER NOT NULL,
+    state             INTEGER NOT NULL DEFAULT 0,   -- 0 live, 1 hidden by a removal: no clock names it any more
     PRIMARY KEY (node_key, revision)
 ) STRICT, WITHOUT ROWID;
 
@@ -364,6 +395,51 @@ CREATE TABLE publication (
 ) STRICT;
 CREATE UNIQUE INDEX publication_once ON publication (turn_pk) WHERE retired_clock IS NULL AND state = 0;
 CREATE INDEX publication_generation ON publication (generation_pk, publication_key);
+CREATE INDEX publication_turn ON publication (turn_pk);
+
+-- ---- forgetting ---------------------------------------------------------------------------------------------------------------
+-- One row a removal: what its receipt says, and how far its scrubbing has come. The thing itself is hidden by the same commit.
+CREATE TABLE removal (
+    removal_pk        INTEGER PRIMARY KEY,
+    scope_pk          INTEGER NOT NULL REFERENCES scope,
+    kind              TEXT    NOT NULL CHECK (kind IN ('session', 'turns', 'revoke', 'scope')),
+    epoch             INTEGER NOT NULL,             -- the scope's epoch from this removal on
+    clock             INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    session_pk        INTEGER,                      -- NULL: the whole scope
+    removed           TEXT    NOT NULL,             -- JSON: what was removed, counted
+    kept              TEXT    NOT NULL,             -- JSON: what was kept, and why
+    seen              TEXT    NOT NULL,             -- JSON: which pins could see some of it (core.snapshots.Taken)
+    stage             TEXT    NOT NULL CHECK (stage IN ('rows', 'index', 'pages', 'log', 'scrubbed')),
+    hindered          TEXT                          -- what scrubbing waits for; NULL: nothing
+) STRICT;
+CREATE INDEX removal_epoch ON removal (scope_pk, epoch);
+CREATE INDEX removal_unfinished ON removal (scope_pk, removal_pk) WHERE stage <> 'scrubbed';
+
+-- What of a removal is still to be erased: keys [low, high) of a kind of rows. A step erases some and moves `low`. In a range only
+-- what is hidden is erased, so that a range may hold rows of others; it is written by the transaction that hides:
+--   trees         tree_pk: the whole tree: nodes of whatever state, their history and context, view, jobs (a session's tree that
+--                 nobody needs; the pages' trees of removed records follow by themselves)
+--   nodes         node_key: nodes of state 1 with their history and context
+--   history       node_key: revisions of state 1 in node_history
+--   documents     document_key: index entries of state 1. Those of what is erased by another kind follow by themselves.
+--   records       record_key: records of state 1, with index entries, pages' trees, events and the blobs that nobody else needs
+--   orphans       blob_pk: blobs of the scope that no record needs: staged for what was never sealed
+--   retrievals    retrieval_pk: of removed turns the row; of others' the hash and size of an answer that showed what is removed
+--   renderings    turn_pk: hashes of memory that showed what is removed, in the scope; of turns that began before the removal
+--   publications  publication_key: when publications of state 1 were made; their outcomes stay, which turns are counted by
+--   turns         turn_pk: turns of removed = 1, with what was staged, retrieved, pinned and rendered
+--   sessions      session_pk: sessions of state 'deleted', with a project that no other session names
+--   scopes        scope_pk: a removed scope's name, summarizer and secret, tombstones, recipes and jobs
+-- Scrubbing itself adds: events (segment_pk << 16 | first bytes of a hash), blobs (blob_pk), index (a segment of the full-text index
+-- and its last page: the segments that were there when the last row was erased, until each is merged into a new one).
+CREATE TABLE erasure (
+    removal_pk        INTEGER NOT NULL REFERENCES removal,
+    kind              TEXT    NOT NULL,
+    low               INTEGER NOT NULL,
+    high              INTEGER NOT NULL,
+    PRIMARY KEY (removal_pk, kind, low)
+) STRICT, WITHOUT ROWID;
 
 -- ---- the queue --------------------------------------------------------------------------------------------------------------
 -- The rows that sealing and ending write are the outbox: a job exists from the transaction on that makes it due.
@@ -435,7 +511,8 @@ CREATE TABLE document (
     visible           INTEGER,                      -- the number of the publication that makes it foreign-visible; NULL: none yet
     replaced_clock    INTEGER,                      -- of a node: another revision stands in its place from this clock on
     state             INTEGER NOT NULL DEFAULT 0,   -- 0 live, 1 hidden, 2 not an index entry any more
-    born_clock        INTEGER NOT NULL DEFAULT 0    -- of a node's later revision: clocks before this one do not find it
+    born_clock        INTEGER NOT NULL DEFAULT 0,   -- of a node's later revision: clocks before this one do not find it
+    revision          INTEGER NOT NULL DEFAULT 0    -- of a node: which of its texts the words are of
 ) STRICT;
 CREATE INDEX document_subject ON document (subject);
 CREATE INDEX document_summary ON document (segment_pk, end_seq) WHERE kind = 6;
@@ -450,8 +527,8 @@ CREATE VIRTUAL TABLE words USING fts5 (
     content = '', columnsize = 0, detail = full,
     tokenize = "ascii"
 );
--- A deleted entry's words leave the index at once, not with some later merge.
-INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
+-- Not 'secure-delete': it took 2.4 ms a short text and 127 ms a long one, all of it in the commit, and left beginnings of words
+-- behind. A deleted entry's words are gone when every segment that held them was merged (erasure, 'index').
 
 -- ---- the cost ledger ------------------------------------------------------------------------------------------------------------
 -- One row a call of a summarizer. Never content. It is written before the call begins, as 'started' and with the most that the call
