@@ -68,7 +68,7 @@ def typing(session: nox.Session) -> None:
     """Check the types with mypy and pyright, both strict; then programs that use the package."""
     session.install(f".[{EXTRAS}]", *development("mypy", "pyright", "pytest-xdist"))
     failed = []
-    for command in (["mypy"], ["pyright", "--warnings"], ["pytest", "-n0", "tests/typing"]):
+    for command in (["mypy"], ["pyright", "--warnings"], ["pytest", "-n0", "-m", "typing", "tests/typing"]):
         try:
             session.run(*command, env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
         except CommandFailed:  # the other one's opinion is wanted too

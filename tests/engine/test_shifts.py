@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any
 
 import apsw
@@ -34,6 +35,14 @@ def once(real: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
         return real(*arguments, **named)
 
     return replaced
+
+
+def met_soon(worker: Any) -> None:
+    """Wait for a failure that comes when the worker has nothing to do: after a while, and not with the last summary."""
+    end = monotonic() + SECONDS
+    while _UNMET and monotonic() < end:
+        worker.wake()
+        sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -270,6 +279,7 @@ def test_the_background_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch, 
             monkeypatch.setattr(shift, name, once(getattr(shift, name), optchat.StoreError("the disk is away")))
             say(memory.session(name), words(1, 3_000))
             ready(memory)
+            met_soon(worker)
             assert worker.running
 
 
