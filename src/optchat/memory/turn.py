@@ -11,7 +11,6 @@ import json
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from types import TracebackType
 from typing import Generic, Literal, TypeVar, get_args
 
@@ -23,7 +22,6 @@ from optchat.core.context import Context
 from optchat.core.errors import (
     BadArgument,
     ConfigError,
-    MemoryNotReady,
     SnapshotInvalid,
     SummariesPending,
     TurnEnded,
@@ -38,14 +36,13 @@ from optchat.core.terms import OUTCOMES, Outcome
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
 from optchat.engine import answering, dispatch, ingest, pins, turns
 from optchat.engine.handle import Scope
-from optchat.engine.naming import load_failures
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.rendering import assemble
 from optchat.engine.sights import Reading, snapshot_of
 from optchat.memory.house import House
 from optchat.memory.messages import Taken, can_rebuild, take
 from optchat.memory.reader import Reader
-from optchat.memory.waiting import Steps, wait_out
+from optchat.memory.waiting import Steps, may_land, wait_out
 from optchat.store import renderings, scopes
 from optchat.store.registry import SessionRow
 from optchat.store.renderings import DispatchState
@@ -220,7 +217,7 @@ class Turn(Reader, Generic[M]):
                 self._dispatchable()
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
-                if waited >= most or not self._may_land(pending, most - waited):
+                if waited >= most or not may_land(self._house, self._scope, pending, most - waited):
                     pending.waited_seconds = waited
                     raise
                 yield _POLL_SECONDS
@@ -251,25 +248,6 @@ class Turn(Reader, Generic[M]):
                     return state
             except SnapshotInvalid:
                 self.snapshot = pins.pin_again(self._scope, self._pk)
-
-    def _may_land(self, pending: MemoryNotReady, seconds: float) -> bool:
-        """
-        Whether waiting so long can help: some live worker works this file, no pause lasts longer, and what is missing
-        has not failed for good.
-        """
-        if pending.paused is not None:
-            now = self._house.clock.now()
-            if pending.resumes_at is None or pending.resumes_at > now + timedelta(seconds=seconds):
-                return False
-        worker = self._house.worker
-        with self._scope.store.read() as db:
-            if pending.failures and not {each.ref for each in load_failures(self._scope, db)}.isdisjoint(
-                pending.missing
-            ):
-                return False
-            if worker is not None and worker.running:
-                return True
-            return any(self._scope.store.owner_alive(db, owner) for owner in scopes.working_owners(db))
 
     def _active(
         self, active: Sequence[M] | None, last_record: int | None

@@ -10,9 +10,14 @@ A synchronous caller pauses in its own thread, an asynchronous one in its loop, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from datetime import timedelta
 from typing import TypeAlias, TypeVar, cast
 
+from optchat.core.errors import MemoryNotReady
+from optchat.engine.handle import Scope
+from optchat.engine.naming import load_failures
 from optchat.memory.house import House
+from optchat.store import scopes
 
 T = TypeVar("T")
 # What it yields are the seconds after which to go on; going on sooner is fine, as where the memory closes.
@@ -33,3 +38,21 @@ def wait_out(house: House, steps: Steps[T]) -> T:
 def never() -> bool:
     """Nobody goes: the caller's own thread waits."""
     return False
+
+
+def may_land(house: House, scope: Scope, pending: MemoryNotReady, seconds: float) -> bool:
+    """
+    Whether waiting so long can help: some live worker works this file, no pause lasts longer, and what is missing has
+    not failed for good.
+    """
+    if pending.paused is not None:
+        now = house.clock.now()
+        if pending.resumes_at is None or pending.resumes_at > now + timedelta(seconds=seconds):
+            return False
+    worker = house.worker
+    with scope.store.read() as db:
+        if pending.failures and not {each.ref for each in load_failures(scope, db)}.isdisjoint(pending.missing):
+            return False
+        if worker is not None and worker.running:
+            return True
+        return any(scope.store.owner_alive(db, owner) for owner in scopes.working_owners(db))
