@@ -439,14 +439,8 @@ def next_due(db: Connection, scope_pk: int, now: int) -> int | None:
 
 def has_many_ready(db: Connection, scope_pk: int, number: int) -> bool:
     """Whether so many jobs or more are ready; looks at no more."""
-    return (
-        one_row(
-            db,
-            "SELECT 1 FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 LIMIT 1 OFFSET :before",
-            {"scope": scope_pk, "before": number - 1},
-        )
-        is not None
-    )
+    ready = "SELECT 1 FROM job INDEXED BY job_ready WHERE scope_pk = :scope AND state = 1 LIMIT 1 OFFSET :before"
+    return one_row(db, ready, {"scope": scope_pk, "before": number - 1}) is not None
 
 
 def has_ready(db: Connection, scope_pk: int, now: int, *, only_index: bool = False) -> bool:
@@ -464,14 +458,8 @@ def has_ready(db: Connection, scope_pk: int, now: int, *, only_index: bool = Fal
 
 def has_leased(db: Connection, scope_pk: int) -> bool:
     """Whether anybody works a job of the scope."""
-    return (
-        one_row(
-            db,
-            "SELECT 1 FROM job INDEXED BY job_leased WHERE scope_pk = :scope AND state = 2 LIMIT 1",
-            {"scope": scope_pk},
-        )
-        is not None
-    )
+    leased = "SELECT 1 FROM job INDEXED BY job_leased WHERE scope_pk = :scope AND state = 2 LIMIT 1"
+    return one_row(db, leased, {"scope": scope_pk}) is not None
 
 
 def leased_elsewhere(db: Connection, scope_pk: int, owner_pk: int) -> bool:
