@@ -19,8 +19,9 @@ from optchat.core.pairing import check_pairs, pending_calls
 from optchat.core.ports import HostAdapter, MemoryBlock, WireAdapter
 from optchat.core.tokens import UpperBoundTokenizer
 from optchat.memory.memory import Memory
+from optchat.memory.messages import can_rebuild
 from optchat.memory.session import Session
-from optchat.memory.turn import Turn, can_rebuild
+from optchat.memory.turn import Turn
 from optchat.testing.memories import open_beside, temporary_memory
 
 M = TypeVar("M")
