@@ -67,13 +67,9 @@ def begin(scope: Scope, start: Start, finished: Sequence[Finished] = ()) -> int 
 
 
 def begin_all(scope: Scope, starts: Sequence[Start], finished: Sequence[Finished] = ()) -> list[int | Stop]:
-    """
-    Reserve calls in order, each as :func:`begin`, in one transaction.
-
-    It is not synced: a power cut may undo the reservation of calls that were under way then, and their figures with it.
-    """
+    """Reserve calls in order, each as :func:`begin`, in one transaction."""
     ceilings = ceilings_of(scope.policy)
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds, synced=False) as db:
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         keep(db, scope.pk, finished)
         return [_begin(scope, db, start, ceilings) for start in starts]
 

@@ -93,8 +93,7 @@ def claim(scope: Scope, *, summarizer: str, is_default: bool, window_tokens: int
     Texts are read after the leases are committed, so that no writer waits for 50 MB; what changes in between, the
     commit's check of the inputs finds.
     """
-    # Not synced: a lease that a power cut undoes is taken again.
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds, synced=False) as db:
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         leased = _lease(scope, db, Claiming(summarizer, is_default, window_tokens, limit))
     return load_leased(scope, leased)
 
@@ -408,7 +407,7 @@ def give_back(scope: Scope, jobs: Mapping[int, int], finished: Sequence[Finished
 
 def renew(scope: Scope, jobs: Mapping[int, int]) -> None:
     """Move the ends of leases, by job and fence: their calls take long. What another took meanwhile is left alone."""
-    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds, synced=False) as db:
+    with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         until = scope.now() + int(scope.policy.lease_seconds * 1_000_000)
         for job, fence in jobs.items():
             queue.renew(db, job, fence, until)

@@ -66,7 +66,6 @@ class Store:
         self._name = str(path)
         self._inode: Inode | None = None
         self._log_frames = 0
-        self._synced = True  # how the writer commits now
         self._checkpointer = Checkpointer(path, self._exclude_writers)
         self.when_undone: list[Callable[[], None]] = []  # what was believed of rows that a rollback took back
 
@@ -150,9 +149,7 @@ class Store:
             self._this_thread.doing = None
 
     @contextmanager
-    def write(
-        self, *, wait_seconds: float | None = None, synced: bool = True
-    ) -> Generator[apsw.Connection, None, None]:
+    def write(self, *, wait_seconds: float | None = None) -> Generator[apsw.Connection, None, None]:
         """
         Write within one transaction, which no other writer enters.
 
@@ -160,9 +157,6 @@ class Store:
 
         Args:
             wait_seconds: for the lock; None as the handle was opened.
-            synced: False leaves the commit in the log for the next synced one to bring to disk. It is as atomic, every
-                process sees it, and a process that dies loses nothing; a power cut may undo it. Only for what is then
-                made again by itself: leases and the reservations of calls.
 
         Yields:
             The writing connection. Never wait for a model, a tokenizer or another file in the block.
@@ -176,9 +170,6 @@ class Store:
         deadline = self._begin_writing(wait_seconds)
         try:
             db = self._writer_in_place(deadline)
-            if synced != self._synced:  # SQLite takes it between transactions only
-                sqlite.sync_commits(db, synced)
-                self._synced = synced
             self._without_others(lambda: db.execute("BEGIN IMMEDIATE"), deadline)
             try:
                 self._check_version(db)
@@ -400,7 +391,6 @@ class Store:
     def _connect_writer(self, deadline: float, *, may_create: bool) -> apsw.Connection:
         def connect() -> None:
             self._writer = sqlite.connect_writer(self.path, may_create=may_create)
-            self._synced = True
 
         self._without_others(connect, deadline)
         assert self._writer is not None

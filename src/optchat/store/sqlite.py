@@ -131,13 +131,8 @@ def _connect(uri: str, flags: int, cache_kib: int, busy_seconds: float = 0.0) ->
     return db
 
 
-def sync_commits(db: apsw.Connection, synced: bool) -> None:
-    """Whether a commit is on disk when it returns, or with the next that is; between transactions only."""
-    db.pragma("synchronous", "FULL" if synced else "NORMAL")
-
-
 def _keep_log(db: apsw.Connection) -> None:
-    sync_commits(db, True)
+    db.pragma("synchronous", "FULL")
     db.wal_autocheckpoint(0)  # inline checkpoints cost a commit up to 43 ms (measured)
     # Without it the last connection to close deletes the log, and the next one grows it anew.
     flag = ctypes.c_int(1)
