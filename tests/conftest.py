@@ -41,19 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(FOLDER_MARKERS[folder])
 
 
-@pytest.fixture(scope="module")
-def fast_files() -> Iterator[None]:
-    """Temporary memories of laws live in RAM, where there is a place: what a sync does is tests/crash's business."""
-    ram = Path("/dev/shm")
-    before = tempfile.tempdir
-    if ram.is_dir() and os.access(ram, os.W_OK):
-        tempfile.tempdir = str(ram)
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-
-
 @pytest.fixture
 def new_peer() -> Iterator[Callable[[], Peer]]:
     peers: list[Peer] = []

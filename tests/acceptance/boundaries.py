@@ -19,11 +19,9 @@ import optchat
 from optchat.core.trouble import Trouble
 from optchat.engine import calls, remaking, work
 from optchat.engine.indexing import index_step
-from optchat.memory.opening import open_with
 from optchat.store import connection
-from optchat.testing import DeterministicSummarizer
 from tests.engine.helpers import say, words
-from tests.engine.working import WanderingClock, begin, begun, claim, ended, lease, summary
+from tests.engine.working import begin, begun, claim, ended, lease, open_wandering, summary
 
 POLICY = optchat.Policy(leaf_window=3, job_attempts=2)
 # What a crash must leave whole. Owners are the processes themselves, and words have tables of their own.
@@ -52,16 +50,7 @@ TABLES = [
 
 
 def opened(path: str) -> optchat.Memory:
-    return open_with(
-        Path(path),
-        scope="test",
-        summarizer=DeterministicSummarizer(),
-        tokenizer=None,
-        policy=POLICY,
-        background=False,
-        mode="rwc",
-        clock=WanderingClock(),
-    )
+    return open_wandering(Path(path), policy=POLICY)
 
 
 def state_of(path: str) -> str:

@@ -23,8 +23,6 @@ EVERY = (
 )  # else some of the writes: the first, the last, and between
 SOME = 4
 
-pytestmark = pytest.mark.usefixtures("fast_files")  # a process dies here, and no disk loses power
-
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
@@ -34,7 +32,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="module")
-def place(fast_files: None) -> Iterator[Path]:  # noqa: ARG001 - where it is
+def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="optchat-boundaries-") as folder:
         yield Path(folder)
 

@@ -14,13 +14,9 @@ import pytest
 
 import optchat
 from optchat import BlobPart, HostMessage, ReportPart, TextPart, ToolCallPart, ToolResultPart
-from optchat.memory.opening import open_with
-from optchat.testing import DeterministicSummarizer
 from tests.acceptance.canaries import Parrot, canary, characters, found, picture, spoken, told
 from tests.engine.helpers import BUDGET, words
-from tests.engine.working import WanderingClock
-
-pytestmark = pytest.mark.usefixtures("fast_files")
+from tests.engine.working import open_wandering
 
 SAID = (
     "user text",
@@ -43,7 +39,7 @@ SUMMARISED = tuple(f"{how} {name}" for how in ("made of", "beside") for name in 
 
 
 @pytest.fixture
-def place(fast_files: None) -> Iterator[Path]:  # noqa: ARG001 - where it is
+def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="optchat-forgotten-") as folder:
         yield Path(folder)
 
@@ -53,18 +49,7 @@ def open_memory(place: Path) -> Iterator[Callable[..., optchat.Memory]]:
     opened: list[optchat.Memory] = []
 
     def open_memory(summarizer: optchat.Summarizer | None = None, scope: str = "test") -> optchat.Memory:
-        opened.append(
-            open_with(
-                place / "memory.db",
-                scope=scope,
-                summarizer=summarizer or DeterministicSummarizer(),
-                tokenizer=None,
-                policy=optchat.Policy(),
-                background=False,
-                mode="rwc",
-                clock=WanderingClock(),
-            )
-        )
+        opened.append(open_wandering(place / "memory.db", scope=scope, summarizer=summarizer))
         return opened[-1]
 
     yield open_memory

@@ -18,39 +18,24 @@ import pytest
 import optchat
 from optchat import BlobPart, HostMessage, TextPart
 from optchat.engine import ingest, scrubbing
-from optchat.memory.opening import open_with
 from optchat.store import erasing, payloads, scrubs
 from optchat.store.connection import Store
-from optchat.testing import DeterministicSummarizer
 from tests.acceptance.canaries import canary, found, picture, spoken
 from tests.engine.helpers import say, words
-from tests.engine.working import WanderingClock
+from tests.engine.working import open_wandering
 from tests.peer import Peer
-
-pytestmark = pytest.mark.usefixtures("fast_files")
 
 Open = Callable[..., optchat.Memory]
 SMALL = {"_ROWS": 3, "_ENTRIES": 2, "_WORDS": 30, "_NODES": 1, "_PIECES": 1, "_PAGES": 1, "STEP_SECONDS": 0.0002}
 
 
 @pytest.fixture
-def open_memory(fast_files: None) -> Iterator[Open]:  # noqa: ARG001 - where it is
+def open_memory() -> Iterator[Open]:
     opened: list[optchat.Memory] = []
     with tempfile.TemporaryDirectory(prefix="optchat-scrubbing-") as folder:
 
         def open_memory(name: str = "memory.db", scope: str = "test", **policy: Any) -> optchat.Memory:
-            opened.append(
-                open_with(
-                    Path(folder) / name,
-                    scope=scope,
-                    summarizer=DeterministicSummarizer(),
-                    tokenizer=None,
-                    policy=optchat.Policy(**policy),
-                    background=False,
-                    mode="rwc",
-                    clock=WanderingClock(),
-                )
-            )
+            opened.append(open_wandering(Path(folder) / name, scope=scope, policy=optchat.Policy(**policy)))
             return opened[-1]
 
         yield open_memory

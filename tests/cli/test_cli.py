@@ -19,37 +19,15 @@ from typing import Any
 
 import apsw
 import pytest
-from attrs import frozen
 
 import optchat
 from optchat.cli import demo as example
 from optchat.cli.app import application, run
+from tests.cli.runs import Run
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared" / "data" / "coding-sessions.jsonl.gz"
 HOSTILE = "x\r\n\x00\x1b[2J\ud800 & <b>\u20ac" * 4000  # several pages, and nothing a text mode would leave alone
-
-
-@frozen
-class Run:
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def text(self) -> str:
-        return self.out.decode()
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """A piped table."""
-        head, *lines = [line.split("\t") for line in self.text.splitlines()]
-        return [dict(zip(head, line, strict=True)) for line in lines]
-
 
 Cli = Callable[..., Run]
 

@@ -26,6 +26,7 @@ from optchat.cli import compacting
 from optchat.cli.app import run
 from optchat.cli.tallies import Board, Tally, calls_between, sum_of, told
 from optchat.testing import FakeAnthropic, FakeOpenAI, replies
+from tests.cli import runs
 
 pytest.importorskip("anthropic", reason="install the extra anthropic")
 pytest.importorskip("openai", reason="install the extra openai")
@@ -36,25 +37,7 @@ SCOPE = "project-17"
 
 
 @frozen
-class Run:
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def text(self) -> str:
-        return self.out.decode()
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """A piped table."""
-        head, *lines = [line.split("\t") for line in self.text.splitlines()]
-        return [dict(zip(head, line, strict=True)) for line in lines]
-
+class Run(runs.Run):
     @property
     def scope(self) -> Any:
         (only,) = self.json["scopes"]

@@ -17,30 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import frozen
 
 import optchat
 from optchat.cli.app import run
+from tests.cli.runs import Run
 
 ROOT = Path(__file__).parents[2]
 REAL = ROOT.parent / "shared" / "data" / "coding-sessions.jsonl.gz"
 SCOPE = "project-17"
-
-
-@frozen
-class Run:
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def text(self) -> str:
-        return self.out.decode()
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
 
 Ask = Callable[..., Run]
 

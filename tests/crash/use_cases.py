@@ -18,12 +18,10 @@ from attrs import evolve, frozen
 
 import optchat
 from optchat.engine import lifecycle
-from optchat.memory.opening import open_with
-from optchat.testing import DeterministicSummarizer
 from tests.acceptance import boundaries
 from tests.crash.vfs import Disk, Image, Operation, place, recording, taken_from
 from tests.engine.helpers import say, words
-from tests.engine.working import WanderingClock
+from tests.engine.working import open_wandering
 
 Action: TypeAlias = Callable[[], object]
 
@@ -61,16 +59,7 @@ class UseCase:
 
 
 def opened(path: Path, policy: optchat.Policy = POLICY) -> optchat.Memory:
-    return open_with(
-        path,
-        scope=SCOPE,
-        summarizer=DeterministicSummarizer(),
-        tokenizer=None,
-        policy=policy,
-        background=False,
-        mode="rwc",
-        clock=WanderingClock(),
-    )
+    return open_wandering(path, scope=SCOPE, policy=policy)
 
 
 # ---- bases -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from tests.engine.working import (
     trouble,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_files")
 HOUR, DAY = 3600, 86_400
 MICROSECOND = timedelta(microseconds=1)
 CEILINGS = [

@@ -16,8 +16,6 @@ from optchat.testing.memories import open_beside
 from tests.engine.helpers import say, words
 from tests.engine.working import NAME, begin, claim, commit, ended, job_row, rows
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 
 @pytest.fixture
 def memory() -> Iterator[optchat.Memory]:

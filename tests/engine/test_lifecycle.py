@@ -14,8 +14,6 @@ from optchat.store import connection, registry
 from optchat.testing import DeterministicSummarizer, temporary_memory
 from tests.engine.helpers import BUDGET, SMALL_VIEWS, Session, say, shared_block, words
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 
 @pytest.fixture
 def memory() -> Iterator[optchat.Memory]:

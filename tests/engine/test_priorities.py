@@ -28,7 +28,6 @@ from tests.engine.working import (
     trouble,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_files")
 AT = datetime(2025, 6, 1, tzinfo=UTC)
 
 

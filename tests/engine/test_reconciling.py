@@ -15,8 +15,6 @@ from optchat.engine.comparing import Compared, compare_list
 from optchat.testing import temporary_memory
 from optchat.testing.memories import open_beside
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 LONG = "said at length, " * 8_000  # apart from its row, staged ahead of its seal
 
 

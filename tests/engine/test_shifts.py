@@ -17,9 +17,6 @@ from optchat.testing.memories import open_beside
 from tests.engine.helpers import BUDGET, say, words
 from tests.engine.working import SECONDS, Gate, rows
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
-
 _UNMET: list[BaseException] = []
 
 
@@ -145,6 +142,27 @@ def test_what_was_removed_after_it_was_read_ahead_is_sent_to_nobody() -> None:
         assert memory.settle().ready
         assert told[:3] == [True] * 3
         assert not any(told[3:])
+        assert not rows(memory, "SELECT 1 FROM call WHERE outcome = 'started'")
+
+
+def test_a_call_that_was_reserved_and_could_not_be_made_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit reserves the call of the job that was claimed ahead, and then something goes wrong."""
+    loaded, busy = work.load_leased, [optchat.StoreBusy("held elsewhere")]
+
+    def once_it_is_reserved(scope: Any, leased: work.Leased) -> work.Claimed:
+        if not leased.jobs and busy:
+            raise busy.pop()
+        return loaded(scope, leased)
+
+    with temporary_memory(summarizer=DeterministicSummarizer(), policy=optchat.Policy(workers=1)) as memory:
+        for number in range(50):
+            say(memory.session(f"s{number}"), words(number, 3_000))
+        monkeypatch.setattr(work, "load_leased", once_it_is_reserved)
+        with pytest.raises(optchat.StoreBusy):
+            memory.settle()
+        assert not busy
+        assert memory.settle().ready
+        assert rows(memory, "SELECT count(*) FROM call WHERE outcome = 'cancelled'") == [(1,)]
         assert not rows(memory, "SELECT 1 FROM call WHERE outcome = 'started'")
 
 

@@ -46,7 +46,7 @@ SOURCES = {
 
 
 @pytest.fixture(scope="module")
-def prepared(fast_files: None) -> Iterator[Path]:  # noqa: ARG001 - in RAM
+def prepared() -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "prepared.db"
         make_file(path)

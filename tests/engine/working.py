@@ -7,6 +7,7 @@ A worker is whoever holds tasks; which process or handle it is in is the test's 
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import optchat
@@ -18,6 +19,7 @@ from optchat.core.trouble import Trouble, TroubleKind
 from optchat.engine import calls, work
 from optchat.engine.calls import Finished, Start, Stop
 from optchat.engine.inputs import Task
+from optchat.memory.opening import open_with
 from optchat.testing import DeterministicSummarizer, ManualClock
 
 NAME = "deterministic-1"
@@ -67,6 +69,26 @@ class WanderingClock(ManualClock):
 
     def now(self) -> datetime:
         return super().now() + self._set
+
+
+def open_wandering(
+    path: Path,
+    *,
+    scope: str = "test",
+    summarizer: optchat.Summarizer | None = None,
+    policy: optchat.Policy | None = None,
+) -> optchat.Memory:
+    """A file under a clock that tests set, and nothing at work on it in the background."""
+    return open_with(
+        path,
+        scope=scope,
+        summarizer=summarizer or DeterministicSummarizer(),
+        tokenizer=None,
+        policy=policy or optchat.Policy(),
+        background=False,
+        mode="rwc",
+        clock=WanderingClock(),
+    )
 
 
 def lease(memory: optchat.Memory, limit: int = 1, name: str = NAME, window_tokens: int = 65_536) -> work.Claimed:

@@ -272,7 +272,7 @@ def test_rendered_data_forges_neither_a_block_nor_a_line_head(texts: list[str], 
 
 
 @pytest.fixture(scope="module")
-def memory(fast_files: None) -> Iterator[optchat.Memory]:  # noqa: ARG001 - in RAM
+def memory() -> Iterator[optchat.Memory]:
     with temporary_memory(summarizer=DeterministicSummarizer()) as memory:
         for number in range(6):
             with memory.session("s").turn(f"the broker persists {number} " * 30) as turn:

@@ -50,8 +50,6 @@ from tests.property.worlds import (
     worlds,
 )
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 Turn = optchat.Turn[optchat.HostMessage]
 
 

@@ -38,8 +38,6 @@ from optchat.core.reconciling import (
 from optchat.testing import temporary_memory
 from tests.property.worlds import FEW
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 
 @frozen
 class Item:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from attrs import define, field
 from hypothesis import given, strategies as st
 
@@ -21,8 +20,6 @@ from optchat.testing import temporary_memory
 from tests.engine.helpers import Turn
 from tests.engine.remaking_steps import Author, assert_sound, claim, commit, give_up, repair, work_off
 from tests.property.worlds import FEW
-
-pytestmark = pytest.mark.usefixtures("fast_files")
 
 POLICY = optchat.Policy(node_bytes=64, view_high_bytes=500, view_low_bytes=200)
 NAME = "worker"  # of every summarizer here: what an upgrade makes anew may be upgraded again

@@ -13,13 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 import optchat
 from optchat.engine import scrubbing
-from optchat.memory.opening import open_with
-from optchat.testing import DeterministicSummarizer
 from tests.acceptance.canaries import found, spoken
 from tests.engine.helpers import words
-from tests.engine.working import WanderingClock
-
-pytestmark = pytest.mark.usefixtures("fast_files")
+from tests.engine.working import open_wandering
 
 KEYS = ("a", "b", "c")
 ACTIONS = st.lists(
@@ -75,16 +71,7 @@ class World:
 
     @staticmethod
     def open(path: Path) -> optchat.Memory:
-        return open_with(
-            path,
-            scope="test",
-            summarizer=DeterministicSummarizer(),
-            tokenizer=None,
-            policy=optchat.Policy(),
-            background=False,
-            mode="rwc",
-            clock=WanderingClock(),
-        )
+        return open_wandering(path)
 
     def session(self, key: str) -> optchat.Session[optchat.HostMessage]:
         self.sessions.setdefault(key, Told())
@@ -183,7 +170,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def folder(fast_files: None) -> Iterator[Path]:  # noqa: ARG001 - where it is
+def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="optchat-law-") as name:
         yield Path(name)
 

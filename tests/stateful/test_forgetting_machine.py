@@ -295,4 +295,3 @@ TestForgetting.settings = settings(
     max_examples=max(8, settings.default.max_examples // 10),
     stateful_step_count=min(20, settings.default.stateful_step_count // 4),
 )
-TestForgetting.pytestmark = [pytest.mark.usefixtures("fast_files")]

@@ -540,4 +540,3 @@ class MemoryMachine(RuleBasedStateMachine):
 
 TestMemoryMachine = MemoryMachine.TestCase
 TestMemoryMachine.settings = settings(parent=FEW)
-TestMemoryMachine.pytestmark = [pytest.mark.usefixtures("fast_files")]

@@ -27,7 +27,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import pytest
 from attrs import define, evolve, frozen
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -690,4 +689,3 @@ TestWorkersMachine = WorkersMachine.TestCase
 # After each step all that is stored is checked: an example takes the time of ten of other laws.
 assert settings.default is not None
 TestWorkersMachine.settings = settings(max_examples=max(8, settings.default.max_examples // 10))
-TestWorkersMachine.pytestmark = [pytest.mark.usefixtures("fast_files")]

@@ -18,8 +18,6 @@ import optchat
 from optchat.testing import DeterministicSummarizer, ManualClock, Step, play, strategies, temporary_memory
 from tests.property.worlds import FEW, text_of
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 LONG = "note " * 400  # fits no node: its leaf needs a summary
 SAID = optchat.HostMessage.user("note")
 

@@ -158,6 +158,16 @@ def opened(scope: Scope, prepared: Sequence[Prepared], reserved: Sequence[int | 
     ]
 
 
+def never_made(begun: Iterable[Told]) -> list[Finished]:
+    """What is to be written down of calls that were reserved, and will not be made after all."""
+    openings = (told.opening for told in begun)
+    return [
+        Finished(opening.call, "cancelled", None, int(opening.waited_seconds * 1_000_000), 0)
+        for opening in openings
+        if opening is not None and isinstance(opening.call, int)
+    ]
+
+
 def _start(task: Task, request: SummaryRequest, summarizer: Summarizer, why: str | None) -> Start:
     most = Need(request_bytes(request) + request.max_output_tokens, _most_cost(summarizer, request))
     return Start(task.job, request.attempt, why, summarizer.name, most, task.epoch)
@@ -217,15 +227,13 @@ class Asker:
         if opening is None:
             seconds = CALL_SECONDS if summarizer is self._summarizer else FALLBACK_SECONDS
             flow = summary_flow(told.task.summary, attempts=attempts, timeout_seconds=seconds)
+            request = next(flow)
         else:
-            flow = opening.flow
+            flow, request = opening.flow, opening.request
         try:
-            request = next(flow) if opening is None else opening.request
+            call = None if opening is None else _reserved(scope, told, opening)
             while True:
-                if opening is None:
-                    call = await self._begun(scope, told, summarizer, request, why)
-                else:
-                    call, opening = _reserved(scope, told, opening), None
+                call = call or await self._begun(scope, told, summarizer, request, why)
                 reply = await self._reply(scope, call, summarizer, request)
                 outcome: CallOutcome = "rejected"
                 try:
@@ -239,6 +247,7 @@ class Asker:
                     raise
                 finally:
                     call.ended(outcome, reply)
+                call = None
                 verdict = judge(told.task.summary, reply)
                 why = verdict.reason if isinstance(verdict, Rejection) else None
         finally:

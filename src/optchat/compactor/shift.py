@@ -24,7 +24,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from attrs import frozen
 
-from optchat.compactor.asking import Asker, Failed, Prepared, Stopped, Told, opened, prepare, with_openings
+from optchat.compactor.asking import Asker, Failed, Prepared, Stopped, Told, never_made, opened, prepare, with_openings
 from optchat.core.errors import StoreBusy, StoreError
 from optchat.core.prompts import PROMPT_VERSION
 from optchat.core.summarizing import Accepted
@@ -95,7 +95,7 @@ class Shift:
             if loop is None or self._woken or (self._full and not self._ending):
                 return
             self._woken = True
-            # Not by the portal: it waits until the loop has heard, so an append waited for whatever the loop is at,
+            # Not by a portal: it waits until the loop has heard, so an append waited for whatever the loop is at,
             # and for ever where that is its end, which wants the lock that is held here.
             with suppress(RuntimeError):  # the loop is over
                 loop.call_soon_threadsafe(self._stir)
@@ -103,8 +103,12 @@ class Shift:
     @property
     def leases(self) -> dict[int, int]:
         """Fences by job of what is at work; empty once it has ended in good order."""
-        tasks = [told.task for _, told in list(self._at_work.values())] + [each.task for _, each in self._ahead]
-        return {task.job.job_pk: task.job.fence for task in tasks}
+        return fences(task for _, task in self._leased())
+
+    def _leased(self) -> list[tuple[Scope, Task]]:
+        """What was claimed and is not settled, whether its call is under way or to be begun."""
+        working = [(of, told.task) for of, told in list(self._at_work.values())]
+        return working + [(of, each.task) for of, each in self._ahead]
 
     @property
     def _full(self) -> bool:
@@ -268,14 +272,9 @@ class Shift:
             seconds = min((scope.policy.lease_seconds for scope in self._scopes()), default=60.0) / 3
             await anyio.sleep(max(0.05, seconds))
             for scope in self._scopes():
-                mine = self._jobs_at_work(scope)
+                mine = fences(task for of, task in self._leased() if of.pk == scope.pk)
                 if mine:
                     await self._guarded(scope, self._in_store, work.renew, scope, mine)
-
-    def _jobs_at_work(self, scope: Scope) -> dict[int, int]:
-        tasks = [told.task for of, told in self._at_work.values() if of.pk == scope.pk]
-        tasks += [each.task for of, each in self._ahead if of.pk == scope.pk]
-        return {task.job.job_pk: task.job.fence for task in tasks}
 
     # ---- waiting and ending ------------------------------------------------------------------------------------------
 
@@ -309,17 +308,22 @@ class Shift:
 
     def _give_back(self) -> None:
         """End this shift's leases; what cannot be given back now, the worker tries again."""
-        left = list(self._at_work.values()) + [(of, Told(each.task, "")) for of, each in self._ahead]
+        leased, working = self._leased(), list(self._at_work.values())
         self._at_work.clear()
         self._ahead.clear()
-        for scope in {of.pk: of for of, _told in left}.values():
-            mine = {told.task.job.job_pk: told.task.job.fence for of, told in left if of.pk == scope.pk}
-            ended = [call for of, told in left if of.pk == scope.pk for call in told.finished]
+        for scope in {of.pk: of for of, _task in leased}.values():
+            mine = fences(task for of, task in leased if of.pk == scope.pk)
+            ended = [call for of, told in working if of.pk == scope.pk for call in told.finished]
             try:
                 work.give_back(scope, mine, ended, wait_seconds=_LETTING_GO_SECONDS)
             except Exception:  # noqa: BLE001 - the shift ends all the same
                 self._worker.dropped |= mine
                 self._worker.ended += ended
+
+
+def fences(tasks: Iterable[Task]) -> dict[int, int]:
+    """Fences by job."""
+    return {task.job.job_pk: task.job.fence for task in tasks}
 
 
 # ---- use cases of a shift, each in a thread beside the loop ----------------------------------------------------------
@@ -373,7 +377,7 @@ def one_round(
     Returns:
         What is to be done; None: nothing.
     """
-    held = {each.task.job.job_pk: each.task.job.fence for each in ahead}
+    held = fences(each.task for each in ahead)
     room = free - len(ahead)
     begun: list[Told] = []
     try:
@@ -398,6 +402,7 @@ def one_round(
             begun += with_openings(scope, claimed.tasks, worker.summarizer)
     except BaseException:
         worker.dropped |= held
+        worker.ended += never_made(begun)
         raise
     indexing = () if claimed is None else claimed.indexing
     return Round(tuple(begun), indexing, later) if begun or indexing or later is not None else None
@@ -412,9 +417,13 @@ class Ahead:
 
 
 def read_ahead(worker: Worker, scope: Scope, leased: Leased) -> Ahead:
-    """Read what was claimed ahead."""
-    claimed = worker.claimed(scope, leased)
-    return Ahead(prepare(scope, claimed.tasks, worker.summarizer), claimed.indexing)
+    """Read what was claimed ahead; where it cannot be read, it is given back."""
+    try:
+        claimed = worker.claimed(scope, leased)
+        return Ahead(prepare(scope, claimed.tasks, worker.summarizer), claimed.indexing)
+    except BaseException:
+        worker.dropped |= {job.job_pk: job.fence for job in leased.jobs}
+        raise
 
 
 def next_look(scope: Scope) -> float:

@@ -68,15 +68,15 @@ def begin(scope: Scope, start: Start, finished: Sequence[Finished] = ()) -> int 
 
 def begin_all(scope: Scope, starts: Sequence[Start], finished: Sequence[Finished] = ()) -> list[int | Stop]:
     """Reserve calls in order, each as :func:`begin`, in one transaction."""
-    ceilings = ceilings_of(scope.policy)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
         keep(db, scope.pk, finished)
-        return [_begin(scope, db, start, ceilings) for start in starts]
+        return begin_in(scope, db, starts)
 
 
 def begin_in(scope: Scope, db: Connection, starts: Sequence[Start]) -> list[int | Stop]:
     """As :func:`begin_all`, inside of the caller's transaction."""
-    return [_begin(scope, db, start, ceilings_of(scope.policy)) for start in starts]
+    ceilings = ceilings_of(scope.policy)
+    return [_begin(scope, db, start, ceilings) for start in starts]
 
 
 def _begin(scope: Scope, db: Connection, start: Start, ceilings: Sequence[Ceiling]) -> int | Stop:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from optchat.core.errors import IntegrityError
-from optchat.core.records import KIND_NUMBER, to_bytes
-from optchat.core.refs import KEY_BITS
+from optchat.core.records import to_bytes
 from optchat.core.words import pieces, words_of
+from optchat.engine.documents import add_pieces
 from optchat.engine.handle import Scope
 from optchat.engine.inputs import clean
 from optchat.engine.landing import Landing
 from optchat.engine.work import fail_for_good
-from optchat.store import ledger, payloads, queue, scopes, search
+from optchat.store import ledger, payloads, queue
 from optchat.store.queue import JobRow
 
 _PIECES: Final = 4  # of 64 KiB, a transaction: no other writer waits for a 50 MB text
@@ -63,29 +63,7 @@ def _keep_pieces(
             queue.remove_job(db, job.job_pk)
             return False
         landing = Landing(scope, db, scope.now())
-        visible = search.visible_through(db, record.record_key)
-        first = scopes.take_document_numbers(db, scope.pk, len(ready))
-        search.insert_documents(
-            db,
-            [
-                search.NewDocument(
-                    document_key=scope.pk << KEY_BITS | first + number,
-                    pretokenizer=scope.row.pretokenizer,
-                    kind=KIND_NUMBER[record.kind],
-                    segment_pk=record.segment,
-                    turn_pk=record.turn_pk,
-                    start_seq=record.seq,
-                    end_seq=record.seq + 1,
-                    subject=record.record_key,
-                    start_byte=start,
-                    end_byte=end,
-                    at=record.at,
-                    visible=visible,
-                    words=words,
-                )
-                for number, (start, end, words) in enumerate(ready)
-            ],
-        )
+        add_pieces(scope, db, record, ready)
         landing.now_visible()
         if following is None:
             queue.remove_job(db, job.job_pk)

@@ -22,11 +22,10 @@ from attrs import define, evolve, field
 from optchat.core import publications as rules
 from optchat.core.jobs import AWAITED, BACKLOG
 from optchat.core.lineage import node_key, ordinal_of, owner_of
-from optchat.core.records import SUMMARY_KIND
 from optchat.core.refs import KEY_BITS, Span, completed_by, exact_cover, span_of_post_order
 from optchat.core.tree import JOIN, Node, Recipe, joined
-from optchat.core.words import words_of
 from optchat.engine.advancing import Views
+from optchat.engine.documents import add_node
 from optchat.engine.handle import Scope
 from optchat.engine.origins import (
     children_sha256,
@@ -507,29 +506,8 @@ class Landing:
             if segment is None:
                 return  # a page's summary is a step on the way to a leaf, and never shown
             visible = self._node_visible(segment[0], node.span)
-        number = scopes.take_document_numbers(self.db, self.scope.pk, 1)
-        search.insert_documents(
-            self.db,
-            [
-                search.NewDocument(
-                    document_key=self.scope.pk << KEY_BITS | number,
-                    pretokenizer=self.scope.row.pretokenizer,
-                    kind=SUMMARY_KIND,
-                    segment_pk=None if segment is None else segment[0],
-                    turn_pk=None,
-                    start_seq=node.span.start,
-                    end_seq=node.span.end,
-                    subject=key,
-                    start_byte=0,
-                    end_byte=None,
-                    at=node.last_at,
-                    visible=visible,
-                    words=words_of(node.text, self.scope.row.pretokenizer),
-                    born_clock=born,
-                    revision=node.revision,
-                )
-            ],
-        )
+        segment_pk = None if segment is None else segment[0]
+        add_node(self.scope, self.db, key, node, segment_pk=segment_pk, visible=visible, born_clock=born)
 
     def _node_visible(self, segment_pk: int, span: Span) -> int | None:
         """The publication that makes a session's node foreign-visible, if its records are all published already."""

@@ -154,16 +154,24 @@ def _added(scope: Scope, compared: Compared) -> ResyncReport | None:
     if not changed and session.behind_since is None and session.state == "active":
         return _report(compared, 0, 0, 0)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        if standing(scope, db, session.session_pk) != compared.standing:
-            return None
         landing = Landing(scope, db, scope.now(), backlog=True)
-        hosts.set_resync(db, session.session_pk, needed=False)
-        hosts.set_host_report(db, session.session_pk, _messages(db, compared), None)
-        current = registry.session_by_pk(db, session.session_pk)
+        current = _as_compared(landing, compared)
+        if current is None:
+            return None
         sealed, made = _seal(landing, current, batches, compared.standing.open, told)
         landing.finish()
     landing.after_commit()
     return _report(compared, 0, sealed, made)
+
+
+def _as_compared(landing: Landing, compared: Compared) -> SessionRow | None:
+    """The session, with memory on and its host heard; None if it is not as it was found when both were compared."""
+    db, session_pk = landing.db, compared.standing.session.session_pk
+    if standing(landing.scope, db, session_pk) != compared.standing:
+        return None
+    hosts.set_resync(db, session_pk, needed=False)
+    hosts.set_host_report(db, session_pk, _messages(db, compared), None)
+    return registry.session_by_pk(db, session_pk)
 
 
 def _report(compared: Compared, retired: int, sealed: int, made: int) -> ResyncReport:
@@ -312,7 +320,7 @@ def _cut(scope: Scope, compared: Compared) -> ResyncReport | None:
     Where the list goes on with the turn that is cut inside, its kept part is the beginning of the turn that goes on, so
     that a publication has its request. Else it is an inherited turn.
     """
-    result, session = compared.result, compared.standing.session
+    result = compared.result
     with scope.store.read() as db:
         kept = kept_part(db, compared.chain, result.cut, compared.standing.length)
         torn = turn_of(db, compared.chain, result.cut)
@@ -323,12 +331,10 @@ def _cut(scope: Scope, compared: Compared) -> ResyncReport | None:
     ready = ingest.ready(scope, kept)
     retired = sum(not record.removed and record.seq >= result.cut for record in compared.stored)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        if standing(scope, db, session.session_pk) != compared.standing:
-            return None
         landing = Landing(scope, db, scope.now(), backlog=True)
-        hosts.set_resync(db, session.session_pk, needed=False)
-        hosts.set_host_report(db, session.session_pk, _messages(db, compared), None)
-        current = registry.session_by_pk(db, session.session_pk)
+        current = _as_compared(landing, compared)
+        if current is None:
+            return None
         after = cut(landing, current, result.cut, kept=ready, continuing=continuing)
         if continuing:
             assert after.turn is not None, "there is a kept part"

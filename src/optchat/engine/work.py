@@ -287,7 +287,7 @@ def commit_and_lease(
             taken += _commit_one(landing, result)
         landing.finish()
         begun = begin_in(scope, db, starts)
-        if claiming is not None and claiming.limit > 0:
+        if claiming is not None:
             leased = _lease(scope, db, claiming)
     landing.after_commit()
     return Turnover(taken, leased, begun)

@@ -16,7 +16,7 @@ once, and a crash leaves the step done or not begun.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from attrs import frozen
 
@@ -24,6 +24,8 @@ from optchat.core.errors import IntegrityError
 from optchat.store.rows import Connection, all_rows, one_value, run
 
 Stage: TypeAlias = Literal["rows", "index", "pages", "log", "scrubbed"]
+# Index entries are erased with what they were made of, or before it. Retrievals ask whether their turn is removed, so
+# they come before turns.
 Kind: TypeAlias = Literal[
     "documents",
     "trees",
@@ -40,24 +42,7 @@ Kind: TypeAlias = Literal[
     "sessions",
     "scopes",
 ]
-# Index entries are erased with what they were made of, or before it. Retrievals ask whether their turn is removed, so
-# they come before turns.
-KINDS: Final[tuple[Kind, ...]] = (
-    "documents",
-    "trees",
-    "history",
-    "nodes",
-    "records",
-    "events",
-    "orphans",
-    "blobs",
-    "retrievals",
-    "renderings",
-    "publications",
-    "turns",
-    "sessions",
-    "scopes",
-)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)  # in this order
 _SEGMENT: Final = "index"  # the kind of rows that name a segment of the full-text index
 _STRUCTURE: Final = 10  # the row of words_data that says which segments there are
 

@@ -1,8 +1,8 @@
 """
 Writes a file of an older format, by the library that had it: run by that library, never by this one.
 
-    git worktree add /tmp/old COMMIT        # version 1: e54490c, version 2: 9ae2f92
-    PYTHONPATH=/tmp/old/src python tests/store/formats/write.py tests/store/formats/1.db.xz
+    git worktree add ../old COMMIT          # version 1: e54490c, version 2: 9ae2f92
+    PYTHONPATH=../old/src python tests/store/formats/write.py tests/store/formats/1.db.xz
 
 It holds turns with calls, results, an image, a large text and a failure; stand-ins; jobs that wait; a turn that is
 suspended, and one whose process died over it. What that library answered stands beside it, as JSON.

@@ -8,7 +8,7 @@ Refuses to know: what is checked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -90,6 +90,12 @@ class Check:
                 yield db
         except IntegrityError as error:
             self.fault(code, None, str(error))
+
+
+def steps(subjects: Iterable[int], most: int) -> Iterable[Sequence[int]]:
+    """What is to be repaired, each once and in order, by so many a transaction."""
+    ordered = sorted(set(subjects))
+    return (ordered[start : start + most] for start in range(0, len(ordered), most))
 
 
 def uncached(scope: Scope) -> Scope:

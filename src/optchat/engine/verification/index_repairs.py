@@ -7,25 +7,20 @@ Refuses to know: how it was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from optchat.core.lineage import owner_of
 from optchat.core.records import KIND_NUMBER, SUMMARY_KIND
-from optchat.core.refs import KEY_BITS, KEY_MASK
-from optchat.core.words import words_of
-from optchat.engine.verification.checking import Check
+from optchat.core.refs import KEY_MASK
+from optchat.engine.documents import add_node, add_pieces
+from optchat.engine.verification.checking import Check, steps
 from optchat.engine.verification.index_checks import Sources, lacks, segment_of_node
-from optchat.store import forest, ledger, scopes, search, shadow
+from optchat.store import forest, ledger, scopes, shadow
 from optchat.store.rows import Connection
 from optchat.store.shadow import Document, Instance
 
 _STEP: Final = 16  # documents a transaction: each may be 64 KiB of text
-
-
-def _steps(subjects: Sequence[int]) -> Iterable[Sequence[int]]:
-    ordered = sorted(set(subjects))
-    return (ordered[start : start + _STEP] for start in range(0, len(ordered), _STEP))
 
 
 def rebuild(check: Check, _subjects: Sequence[int]) -> None:
@@ -55,7 +50,7 @@ def _put(db: Connection, sources: Sources, row: Document) -> None:
 def documents(check: Check, subjects: Sequence[int]) -> None:
     """Rows as what they describe has them."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             rows = shadow.load_documents(db, step)
             sources = Sources.of(scope, db, rows)
@@ -80,7 +75,7 @@ def documents(check: Check, subjects: Sequence[int]) -> None:
 def missing_entries(check: Check, subjects: Sequence[int]) -> None:
     """The words of documents that have none."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             rows = shadow.load_documents(db, step)
             sources = Sources.of(scope, db, rows)
@@ -94,7 +89,7 @@ def changed_entries(check: Check, subjects: Sequence[int]) -> None:
     standing = _standing(check, subjects)
     scope = check.scope
     whole = True
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             rows = shadow.load_documents(db, step)
             sources = Sources.of(scope, db, rows)
@@ -112,7 +107,7 @@ def orphans(check: Check, subjects: Sequence[int]) -> None:
     standing = _standing(check, subjects)
     scope = check.scope
     whole = True
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             living = {row.document_key for row in shadow.load_documents(db, step) if row.state != 2}
             for key in step:
@@ -140,7 +135,7 @@ def _standing(check: Check, subjects: Sequence[int]) -> dict[int, list[Instance]
 def records(check: Check, subjects: Sequence[int]) -> None:
     """What is not in the index goes in under new numbers: pins from before do not find it, later ones do."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             rows = ledger.load_records(db, step)
             have = shadow.documents_of(db, step, summaries=False)
@@ -149,36 +144,14 @@ def records(check: Check, subjects: Sequence[int]) -> None:
                 missing = lacks(scope, db, row, have.get(key, ())) if key in wanted else []
                 if not missing:
                     continue
-                first = scopes.take_document_numbers(db, scope.pk, len(missing))
-                visible = search.visible_through(db, key)
-                search.insert_documents(
-                    db,
-                    [
-                        search.NewDocument(
-                            document_key=scope.pk << KEY_BITS | first + number,
-                            pretokenizer=scope.row.pretokenizer,
-                            kind=KIND_NUMBER[row.kind],
-                            segment_pk=row.segment,
-                            turn_pk=row.turn_pk,
-                            start_seq=row.seq,
-                            end_seq=row.seq + 1,
-                            subject=key,
-                            start_byte=start,
-                            end_byte=end,
-                            at=row.at,
-                            visible=visible,
-                            words=words,
-                        )
-                        for number, (start, end, words) in enumerate(missing)
-                    ],
-                )
+                add_pieces(scope, db, row, missing)
             scopes.tick(db, scope.pk, scope.now())
 
 
 def nodes(check: Check, subjects: Sequence[int]) -> None:
     """Summaries that have no document get one, under a new number."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             have = shadow.documents_of(db, step, summaries=True)
             sources = Sources.of(scope, db, ())
@@ -189,24 +162,7 @@ def nodes(check: Check, subjects: Sequence[int]) -> None:
                 if segment is None and owner_of(key) != scope.row.shared_tree:
                     continue  # a page's summary is never shown
                 node = made.node
-                number = scopes.take_document_numbers(db, scope.pk, 1)
-                search.insert_documents(
-                    db,
-                    [
-                        search.NewDocument(
-                            document_key=scope.pk << KEY_BITS | number,
-                            pretokenizer=scope.row.pretokenizer,
-                            kind=SUMMARY_KIND,
-                            segment_pk=segment,
-                            start_seq=node.span.start,
-                            end_seq=node.span.end,
-                            subject=key,
-                            at=node.last_at,
-                            visible=sources.visible_of_node(db, key, None),
-                            words=words_of(node.text, scope.row.pretokenizer),
-                            born_clock=0 if node.revision == 0 else shadow.born_at(db, key),
-                            revision=node.revision,
-                        )
-                    ],
-                )
+                visible = sources.visible_of_node(db, key, None)
+                born = 0 if node.revision == 0 else shadow.born_at(db, key)
+                add_node(scope, db, key, node, segment_pk=segment, visible=visible, born_clock=born)
             scopes.tick(db, scope.pk, scope.now())

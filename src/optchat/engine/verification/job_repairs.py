@@ -7,21 +7,16 @@ Refuses to know: how it was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from optchat.engine.landing import Landing
-from optchat.engine.verification.checking import Check
+from optchat.engine.verification.checking import Check, steps
 from optchat.engine.verification.upkeep_checks import needs_of
 from optchat.store import due, queue, registry, restoring, turns
 from optchat.store.rows import Connection
 
 _STEP: Final = 50  # jobs a transaction
-
-
-def _steps(subjects: Sequence[int]) -> Iterable[Sequence[int]]:
-    ordered = sorted(set(subjects))
-    return (ordered[start : start + _STEP] for start in range(0, len(ordered), _STEP))
 
 
 def _jobs_by_key(check: Check, db: Connection, job_pks: Sequence[int]) -> Mapping[int, due.JobState]:
@@ -33,7 +28,7 @@ def _jobs_by_key(check: Check, db: Connection, job_pks: Sequence[int]) -> Mappin
 def done(check: Check, subjects: Sequence[int]) -> None:
     """Jobs for which there is nothing to do are gone; the next leaves of their trees are admitted."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for pk, job in _jobs_by_key(check, db, step).items():
                 queue.remove_job(db, pk)
@@ -45,15 +40,19 @@ def done(check: Check, subjects: Sequence[int]) -> None:
 def waiters(check: Check, subjects: Sequence[int]) -> None:
     """Each job waits for what it needs, and counts that."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             landing = Landing(scope, db, scope.now())
-            for pk, job in _jobs_by_key(check, db, step).items():
-                restoring.set_needs(db, pk, needs_of(check, db, job))
-                if restoring.recount_waiters(db, pk):
-                    _wake(landing, job)
+            _set_waiting(check, landing, step)
             landing.finish()
         landing.after_commit()
+
+
+def _set_waiting(check: Check, landing: Landing, job_pks: Sequence[int]) -> None:
+    for pk, job in _jobs_by_key(check, landing.db, job_pks).items():
+        restoring.set_needs(landing.db, pk, needs_of(check, landing.db, job))
+        if restoring.recount_waiters(landing.db, pk):
+            _wake(landing, job)
 
 
 def _wake(landing: Landing, job: due.JobState) -> None:
@@ -75,11 +74,7 @@ def stuck(check: Check, subjects: Sequence[int]) -> None:
         for tree in (subject for subject in subjects if subject > 0):
             queue.promote(db, tree, scope.policy.leaf_window)
             landing.jobs_added()
-        jobs = [-subject for subject in subjects if subject < 0]
-        for pk, job in _jobs_by_key(check, db, jobs).items():
-            restoring.set_needs(db, pk, needs_of(check, db, job))
-            if restoring.recount_waiters(db, pk):
-                _wake(landing, job)
+        _set_waiting(check, landing, [-subject for subject in subjects if subject < 0])
         landing.finish()
     landing.after_commit()
 
@@ -87,7 +82,7 @@ def stuck(check: Check, subjects: Sequence[int]) -> None:
 def publications_lost(check: Check, subjects: Sequence[int]) -> None:
     """What the end of a turn had to do: it is published, or has a job that waits for what is missing."""
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             landing = Landing(scope, db, scope.now())
             for turn_pk in step:

@@ -55,7 +55,7 @@ from optchat.engine.origins import (
 )
 from optchat.engine.trees import line_sizes, session_tree, shared_tree
 from optchat.engine.verification import index_repairs, job_repairs
-from optchat.engine.verification.checking import Check, span_of
+from optchat.engine.verification.checking import Check, span_of, steps
 from optchat.engine.verification.tree_checks import ended_in, expected_counts, record_under, tree_at, view_problem
 from optchat.store import checks, due, forest, publications, queue, registry, remakes, restoring, structure
 from optchat.store.rows import Connection
@@ -67,11 +67,6 @@ _STEP: Final = 50  # subjects a transaction
 _LOST: Final = frozenset({"PAGE_LOST", "LEAF_LOST", "MERGE_LOST", "COVER_MISSING"})  # whose subjects are lost nodes
 _STAND_IN: Final = Recipe("stand_in")
 _TOMBSTONE: Final = Recipe("tombstone")
-
-
-def _steps(subjects: Sequence[int]) -> Iterable[Sequence[int]]:
-    ordered = sorted(set(subjects))
-    return (ordered[start : start + _STEP] for start in range(0, len(ordered), _STEP))
 
 
 # ---- counters, pointers ----------------------------------------------------------------------------------------------
@@ -103,7 +98,7 @@ def _moments(check: Check, subjects: Sequence[int]) -> None:
 def _ended_lengths(check: Check, subjects: Sequence[int]) -> None:
     scope = check.scope
     base = {segment.segment: segment.base_length for segment in check.segments}
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for segment in step:
                 found = structure.ended_length(db, segment)
@@ -112,7 +107,7 @@ def _ended_lengths(check: Check, subjects: Sequence[int]) -> None:
 
 def _pointers(check: Check, subjects: Sequence[int]) -> None:
     scope = check.scope
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for turn, found in checks.publications_of_turns(db, step).items():
                 if len(found.live) < 2:
@@ -298,7 +293,7 @@ def _stale(check: Check, subjects: Sequence[int]) -> None:
     """
     scope = check.scope
     joins: list[int] = []
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for key in step:
                 origin = origin_of(scope, db, key)
@@ -335,7 +330,7 @@ def _with_landing(check: Check, subjects: Sequence[int], repair: Callable[[Landi
 def _sizes(check: Check, subjects: Sequence[int]) -> None:
     scope = check.scope
     too_long: list[int] = []
-    for step in _steps(subjects):
+    for step in steps(subjects, _STEP):
         with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
             for key, made in forest.load_made(db, step).items():
                 restoring.set_derived(db, key, evolve(made.node, escaped_bytes=escaped_size(made.node.text)))
