@@ -16,8 +16,6 @@ from tests.adapters.broken import BROKEN
 from tests.adapters.lab import LabAdapter, LabContract, LabHost
 from tests.adapters.wires import CHAT, MESSAGES, RESPONSES, Wire
 
-pytestmark = pytest.mark.usefixtures("fast_files")
-
 CLAUSES = [name for name in dir(AdapterContract) if name.startswith("test_")]
 
 

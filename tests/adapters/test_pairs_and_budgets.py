@@ -15,7 +15,6 @@ from optchat.core.errors import ContextTooLarge, CoverTooLarge
 from optchat.testing import temporary_memory
 from tests.adapters.wires import WINDOW, WIRES, Wire
 
-pytestmark = pytest.mark.usefixtures("fast_files")
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 
 KINDS = ["calls", "native result", "result", "steer", "native steer", "report", "say", "resume"]
