@@ -1,8 +1,7 @@
 """
 What goes wrong in systems like this one: a test for each numbered entry of that list which concerns what is built.
 
-Entries about what is not built yet (health of a silent host, ceilings, forks, deletion, checkpoints, older and newer
-libraries on one file) have their tests where it is built.
+docs/reliability.md lists them by number, with the tests of those that stand elsewhere.
 """
 
 import json
@@ -116,6 +115,21 @@ def test_pitfall_05_one_message_larger_than_the_summarizers_window(open_memory: 
     part = memory.source(ref).part
     assert isinstance(part, optchat.ToolResultPart)
     assert part.content == (optchat.TextPart(text),)
+
+
+def test_pitfall_06_over_its_budget_nothing_is_cleared(memory: optchat.Memory) -> None:
+    session = memory.session("a")
+    ended(session, LONG)
+    memory.settle()
+    with session.turn("go on " * 500) as turn:
+        turn.assistant("so far " * 500)
+        used = turn.context(BUDGET).receipt.tokens
+        before, said = counts(memory), turn.messages
+        tight = optchat.Budget((used.active + used.output + used.reserve) * 9 // 10, 1_000)
+        with pytest.raises(optchat.ContextTooLarge, match="larger window"):
+            turn.context(tight)
+        assert (counts(memory), turn.messages) == (before, said)
+        assert turn.context(BUDGET).receipt.tokens == used
 
 
 @pytest.mark.parametrize(
@@ -258,6 +272,23 @@ def test_pitfall_13_what_the_assistant_did_is_not_the_users(memory: optchat.Memo
     assert all(line.text.split("\n")[0] in ("user: go", "user: go;") for line in users)
 
 
+def test_pitfall_14_whose_it_is_stays_with_what_is_said(memory: optchat.Memory) -> None:
+    """A line that says less than its source says so by its kind; and what it says has its subject."""
+    statement = "Marisol Quintero has a PhD in geology"
+    session = memory.session("a")
+    ended(
+        session, f"{statement}. " + "We spoke of the weather, and of this and that. " * 40, "noted: ask her about rocks"
+    )
+    memory.settle()
+    lines = [*memory.view().lines, *memory.view(session.id).lines]
+    telling = [line for line in lines if "PhD" in line.text]
+    assert telling
+    for line in telling:
+        assert statement in line.text
+        assert line.kind != "verbatim"
+    assert statement in (memory.zoom(f"session:{session.id}:0:0+1").text or "")
+
+
 @pytest.mark.parametrize("on_stand_in", [False, True], ids=["summarised", "stand_in"])
 def test_pitfall_15_a_quoted_order_stays_labelled_data(open_memory: Open, on_stand_in: bool) -> None:
     @optchat.summarizer("out-1", window_tokens=100_000)
@@ -330,6 +361,23 @@ def test_pitfall_18_and_19_nothing_that_is_said_waits_for_a_model(open_memory: O
 
 
 # ---- SQLite ----------------------------------------------------------------------------------------------------------
+
+
+def test_pitfall_21_nothing_is_left_of_a_process_that_died(memory: optchat.Memory, peer: Peer) -> None:
+    """A worker is a thread: the process has no children, and with it goes all that it ran."""
+    children = Path(f"/proc/{peer.process.pid}/task/{peer.process.pid}/children")
+    if not children.exists():
+        pytest.skip("this system does not tell a process's children")
+    peer("busy = optchat.open(path, scope='project-17')", path=str(memory.path))
+    peer("turn = busy.session('a').turn('go')")
+    peer("turn.assistant(text)", text=LONG)
+    peer("turn.end('completed')")
+    threads = children.parents[1]
+    assert len(list(threads.iterdir())) > 1
+    assert all((thread / "children").read_text() == "" for thread in threads.iterdir())
+    peer.kill()
+    assert not children.exists()
+    assert memory.settle().ready
 
 
 def test_pitfall_22_many_processes_open_a_fresh_and_an_old_store_at_once(new_peer: Any, tmp_path: Path) -> None:
