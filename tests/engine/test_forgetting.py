@@ -255,6 +255,21 @@ def test_a_turn_behind_a_removed_one_is_published_all_the_same() -> None:
         assert memory.verify().ok
 
 
+def test_a_turn_behind_a_removed_one_still_waits_for_those_before_both() -> None:
+    with temporary_memory() as memory:
+        session = memory.session("mine")
+        say(session, words(1, 3_000))  # to be published when it is summarised
+        for number in (2, 3, 4):
+            say(session, f"short {number}")
+        turns = session.turns().items
+        session.delete(only=[turns[2].id, turns[1].id])
+        assert [turn.publication_ref for turn in session.turns()] == [None, None], "the last one waits for the first"
+        assert memory.settle().ready
+        refs = [turn.publication_ref for turn in session.turns()]
+        assert refs == ["pub:0+1", "pub:1+1"]
+        assert memory.verify().faults == ()
+
+
 def test_a_turn_that_runs_is_deleted_like_any_other() -> None:
     with temporary_memory() as memory:
         session = memory.session("s")

@@ -99,7 +99,22 @@ class Taking:
             if turn.state != "ended":
                 self.landing.records_ended(turn.segment_pk, end)
         for turn in rows:
-            self.landing.unmade(turn.turn_pk)  # whoever waited for its publication goes on without
+            self._pass_on(turn)
+
+    def _pass_on(self, turn: TurnRow) -> None:
+        """
+        Who waited for a turn's publication goes on without it, or waits for what that waited for.
+
+        Publications of one generation are made in turn order: where an earlier turn is still to be published, the next
+        one after this must not come before it.
+        """
+        session, _number = registry.session_of_generation(self.db, turn.generation_pk)
+        present = session.generation_pk == turn.generation_pk
+        before = turns.publishable_before(self.db, turn, session.shared_from if present else 0)
+        if before is not None and before.publication_key is None:
+            queue.wait_instead(self.db, turn.turn_pk, before.turn_pk)
+        else:
+            self.landing.unmade(turn.turn_pk)
 
     def end_of(self, turn: TurnRow) -> int:
         if turn.end_seq is not None:

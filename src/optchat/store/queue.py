@@ -143,6 +143,11 @@ def wake(db: Connection, needs: int) -> list[JobRow]:
     return woken
 
 
+def wait_instead(db: Connection, needs: int, instead: int) -> None:
+    """What was to land never will: whoever waits for it waits for something else, which they did not wait for yet."""
+    run(db, "UPDATE waiter SET needs = :instead WHERE needs = :needs", {"needs": needs, "instead": instead})
+
+
 def job_with_all(db: Connection, kind: JobKind, subject: int) -> JobRow | None:
     """The job of a kind for a subject, in whatever state, if it misses nothing that it needs."""
     row = one_row(
