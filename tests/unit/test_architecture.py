@@ -55,6 +55,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "click": {"cli"},
     "rich": {"cli"},
     "platformdirs": {"cli"},
+    "mcp": {"adapters"},
     "hypothesis": {"testing"},
     "pytest": {"testing"},
 }

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import optchat
-from optchat.cli import compacting, output, reading, sessions, writing
+from optchat.cli import compacting, mcp, output, reading, sessions, writing
 from optchat.cli.settings import on_group
 
 USAGE_ERROR = 2
@@ -81,6 +81,7 @@ for _verb in (
     reading.date,
     writing.verify,
     writing.backup,
+    mcp.mcp,
     sessions.delete_scope,
 ):
     application.add_command(_verb)

@@ -21,6 +21,7 @@ from optchat.core.errors import BadArgument, OptchatError, RefError, UnknownRef
 from optchat.core.ports import Tokenizer
 from optchat.core.records import to_bytes
 from optchat.core.refs import KEY_BITS, PublicationRef, parse_ref
+from optchat.core.render import encodable
 from optchat.core.retrieval import Dates, Page, SearchPage, SessionInfo, ZoomResult, read_time
 from optchat.core.tools import DateCall, SearchCall, SessionsCall, ToolOutput, WorkCall, ZoomCall, read_arguments
 from optchat.core.views import FrontierState
@@ -60,7 +61,7 @@ def answer(
         if most is not None and most > 0:
             result = _run(reading, db, tokenizer, asked, most)
     except (BadArgument, RefError) as error:
-        return Answer(ToolOutput(_mistake(error), is_error=True), (), ())
+        return Answer(ToolOutput(mistake(error), is_error=True), (), ())
     refs = _refs(result)
     return Answer(ToolOutput(answer_json(result)), refs, _publications(refs))
 
@@ -197,8 +198,9 @@ def keep(scope: Scope, turn_pk: int, name: str, arguments: bytes, own_end: int, 
         )
 
 
-def _mistake(error: OptchatError) -> str:
-    return json.dumps({"error": error.code, "message": str(error)}, ensure_ascii=False)
+def mistake(error: OptchatError) -> str:
+    """How a model is told of an error: its code, and the message that says what to do."""
+    return json.dumps({"error": error.code, "message": encodable(str(error))}, ensure_ascii=False)
 
 
 def _refs(result: Answered) -> tuple[str, ...]:

@@ -46,11 +46,11 @@ class TurnRow:
     removed: bool
 
 
-_TURN = (
-    "SELECT turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request,"
-    " inherited, start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key,"
-    " removed FROM turn "
+_TURN_COLUMNS = (
+    "turn_pk, turn_id, generation_pk, scope_pk, segment_pk, ordinal, state, outcome, detail, has_request, inherited,"
+    " start_seq, end_seq, owner_pk, started_at, ended_at, utc_offset, worktree, commit_id, publication_key, removed"
 )
+_TURN = f"SELECT {_TURN_COLUMNS} FROM turn "
 
 
 def _turn(row: Row) -> TurnRow:
@@ -96,6 +96,22 @@ def find_on_chain(db: Connection, chain: Chain, turn_id: str) -> TurnRow | None:
         if row is not None:
             return _turn(row)
     return None
+
+
+def find_in_scope(db: Connection, scope_pk: int, turn_id: str, session_id: str | None) -> list[TurnRow]:
+    """The turns with that id in any generation of the scope's sessions, or of one of them; in order of time."""
+    columns = ", ".join(f"turn.{column}" for column in _TURN_COLUMNS.split(", "))
+    return [
+        _turn(row)
+        for row in all_rows(
+            db,
+            f"SELECT {columns} FROM session JOIN generation USING (session_pk)"
+            " JOIN turn ON turn.generation_pk = generation.generation_pk AND turn.turn_id = :id"
+            " WHERE session.scope_pk = :scope AND turn.removed = 0 AND (:session IS NULL OR session_id = :session)"
+            " ORDER BY turn_pk",
+            {"scope": scope_pk, "id": turn_id, "session": session_id},
+        )
+    ]
 
 
 def count_on_chain(db: Connection, chain: Chain) -> int:
