@@ -111,6 +111,25 @@ def session_block(
     return MemoryBlock("session", block("session_memory", attributes, _body(lines)), cache=True)
 
 
+def since_block(
+    snapshot: str, published: tuple[int, int] | None, session_through: int, lines: Sequence[ShownLine]
+) -> MemoryBlock:
+    """
+    What both views gained since the block before it: new publications, then the session's own lines.
+
+    Args:
+        published: the exclusive end of the shared view and the ended turns that are not published yet; None where the
+            session has no shared view.
+    """
+    attributes: dict[str, str | int] = {"snapshot": snapshot}
+    if published is not None:
+        attributes["shared_through"] = published[0]
+    attributes["session_through"] = session_through
+    if published is not None:
+        attributes["pending"] = published[1]
+    return MemoryBlock("since", block("since", attributes, _body(lines)), cache=True)
+
+
 def previous_exchange_block(
     session: str, request: Sequence[str], answer: Sequence[str], lines: Sequence[ShownLine]
 ) -> MemoryBlock:

@@ -39,7 +39,9 @@ class Policy:
     previous_exchange: bool = True
     previous_exchange_bytes: int = 16_384
     compactor_view_bytes: int = 32_000
+    since_bytes: int = 16_384
     page_bytes: int = 16_384
+    cache_lifetime_seconds: float = 300.0
     readiness: Readiness = "strict"
     readiness_wait_seconds: float = 20.0
     on_failed: OnFailed = "stand_in"

@@ -19,6 +19,7 @@ from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.core.terms import Role
 from optchat.core.tools import TOOL_NAMES
+from optchat.engine.anchoring import last_request
 from optchat.engine.answering import turn_reading
 from optchat.engine.handle import Scope
 from optchat.engine.ingest import NOTHING_RETRIEVED, Retrieved, check_on
@@ -117,12 +118,15 @@ def make_rendering(
         if moment is None:
             raise_invalid()
         label = f"{descriptor.clock}.{descriptor.pin}" if descriptor.pin else str(descriptor.clock)
+        generation, written = open_row(db, turn_pk).generation_pk, renderings.load_rendering(db, turn_pk)
+        last = last_request(db, generation, descriptor) if written is None else "it is written down"
         rendered, row = render(
             scope,
             db,
-            registry.session_as_of(db, open_row(db, turn_pk).generation_pk),
+            registry.session_as_of(db, generation),
             descriptor,
-            renderings.load_rendering(db, turn_pk),
+            written,
+            last=last,
             snapshot_label=label,
             first_step=renderings.next_step(db, turn_pk),
             budget=budget,
@@ -151,7 +155,7 @@ def fits(held: Held[M], available: int, readiness: Readiness) -> bool:
 def repeated_bytes(before: Held[M] | None, now: Held[M]) -> int:
     """The bytes of memory that stand where the last request had them: what a provider's cache can read."""
     if before is None:
-        return 0
+        return now.rendered.repeated
     total = 0
     for old, new, size in zip(before.rendered.blocks, now.rendered.blocks, now.rendered.sizes, strict=False):
         if old.text != new.text:

@@ -15,6 +15,7 @@ from attrs import evolve
 from optchat.core.budget import Budget
 from optchat.core.context import Context
 from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.engine.anchoring import last_request
 from optchat.engine.handle import Scope
 from optchat.engine.rendering import assemble, render
 from optchat.engine.sights import snapshot_of
@@ -57,6 +58,7 @@ def preview(
             current,
             descriptor,
             None,
+            last=last_request(db, current.generation_pk, descriptor),
             snapshot_label=snapshot.id,
             first_step=0,
             budget=budget,
@@ -74,5 +76,5 @@ def preview(
         tokenizer,
         waited_seconds=0.0,
         active_source="rebuilt",
-        repeated_bytes=0,
+        repeated_bytes=rendered.repeated,
     )

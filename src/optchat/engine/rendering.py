@@ -7,7 +7,8 @@ project, and writes down what was decided. Refuses to know: when to wait, and ho
 The live views are never read. Each view starts from the descriptor's copy; own leaves that landed since are appended by
 the same plan that advances views. The first context of a turn writes one rendering row (insert or ignore, then read
 back), so that the bytes are the same in every process and after a restart; a further step is written only when a
-request no longer fits.
+request no longer fits. Where it can, the first context says again what the session's last request said, and adds what
+is new since (:mod:`optchat.core.anchors`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Generic, Literal, TypeVar
 from attrs import define, evolve, field, frozen
 
 from optchat.core import context as assembly
+from optchat.core.anchors import Anchor, Head, Wanted, full, parts, plan_addition
 from optchat.core.budget import Budget, allot, available_memory
 from optchat.core.context import Context, ContextReceipt, ShownLine
-from optchat.core.errors import ContextTooLarge, CoverTooLarge, IntegrityError, SummariesPending
+from optchat.core.errors import ContextTooLarge, CoverTooLarge, IntegrityError
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, MemoryBlock, Tokenizer
 from optchat.core.refs import Span, publication_ref, session_ref
@@ -29,13 +31,13 @@ from optchat.core.snapshots import Snapshot
 from optchat.core.terms import BlockKind, TokenUse
 from optchat.core.tree import Node
 from optchat.core.views import FrontierState, levels_of, spans_of
-from optchat.engine.calls import paused
+from optchat.engine.anchoring import Last, anchor_of, dump_anchor, lifetime_seconds, since_bytes
+from optchat.engine.exchanges import Previous, choose_ways, load_previous
 from optchat.engine.handle import Scope
-from optchat.engine.naming import PublicationName, load_failures, publication_names
+from optchat.engine.lacking import summaries_pending
+from optchat.engine.naming import PublicationName, publication_names
 from optchat.engine.sides import Seen, Side
 from optchat.engine.trees import SessionTree, grown_cover, shared_tree
-from optchat.store import ledger, payloads, queue
-from optchat.store.ledger import RecordRow
 from optchat.store.registry import SessionRow
 from optchat.store.renderings import DescriptorRow, RenderingRow
 from optchat.store.rows import Connection, moment_of
@@ -43,6 +45,7 @@ from optchat.store.rows import Connection, moment_of
 M = TypeVar("M")
 
 _TRIES = 8  # each charges what the last one counted short; a host's framing that defeats eight defeats any number
+_ANY_ROOM = 1 << 62
 
 
 @frozen
@@ -61,19 +64,27 @@ class Rendered(Generic[M]):
     left_out: tuple[str, ...]
     why: str
     sizes: tuple[int, ...]  # the bytes of each block's text
+    repeated: int  # the bytes of memory that the session's last request of an earlier turn had in the same place
 
 
 @frozen
-class Previous:
-    """A record of the previous exchange, both ways in which it can be shown."""
+class _Text:
+    """The blocks that a rendering row stands for, before they are charged."""
 
-    seq: int
-    is_request: bool
-    full: ShownLine
-    full_tokens: int
-    full_bytes: int
-    node: ShownLine | None
-    node_tokens: int
+    blocks: tuple[MemoryBlock, ...]
+    stable: int  # how many of them may be repeated: the first ones
+    added: int  # how many of those were added to the anchor: the last ones
+    refs: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def repeated(self) -> tuple[MemoryBlock, ...]:
+        """What the session's last request said, if this adds to it."""
+        return self.blocks[: self.stable - 1] if self.added else ()
+
+    @property
+    def stable_sha256(self) -> bytes:
+        return assembly.memory_sha256(self.blocks[: self.stable])
 
 
 def render(
@@ -83,6 +94,7 @@ def render(
     descriptor: DescriptorRow,
     written: RenderingRow | None,
     *,
+    last: Last | str,
     snapshot_label: str,
     first_step: int,
     budget: Budget,
@@ -95,6 +107,7 @@ def render(
     The memory blocks for one call, and the rendering row to write if this decided something new.
 
     Args:
+        last: the session's last rendering, of an earlier turn; or why there is none to add to.
         first_step: the number of the row to write where none is written under the present pin.
 
     Raises:
@@ -113,30 +126,51 @@ def render(
             "use a larger window, or shorten what is sent beside memory",
             tokens=TokenUse(budget.window, budget.instructions, budget.output, budget.reserve, active_tokens, {}, 0),
         )
+    before = None if written is None else anchor_of(written)
+    views: tuple[bytes, bytes] | None = None  # where the views are coarse already, what they are of
     if written is not None and written.missing and readiness == "strict":
         # An earlier call of this turn was content with a partial view; this one is not.
         own, missing = maker.own_view(readiness)
         shared = spans_of(written.shared_levels)
         why = "what was missing is wanted now"
     elif written is not None:
-        made = maker.rendered(written, "rendered once for this turn")
+        made = maker.priced(written, maker.text(written), "rendered once for this turn")
         if made.tokens <= available:
             return made, None
         own = spans_of(written.own_levels)
         missing = frozenset(maker.span_of_ref(ref) for ref in written.missing)
         shared = spans_of(written.shared_levels)
+        views = None if before is None else (before.shared_view, before.own_view)
         why = "a request no longer fitted"
     else:
         own, missing = maker.own_view(readiness)
         shared = spans_of(descriptor.shared_levels)
-        why = "the turn's first context"
+        why = "the turn's first context, in full"
     step = first_step if written is None else written.step + 1
+    shared_view, own_view = views or (levels_of(shared), levels_of(own))
+    wanted = Wanted(
+        maker.head,
+        shared_view,
+        own_view,
+        tokenizer.name,
+        available,
+        idle_seconds=0.0 if isinstance(last, str) else (scope.now() - last.called_at) / 1_000_000,
+        lifetime_seconds=lifetime_seconds(descriptor),
+    )
+    if written is None:
+        added = _added(maker, step, last, wanted, missing, available)
+        if not isinstance(added, str):
+            return added
+        why = f"{why}: {added}"
     room = available
     for _ in range(_TRIES):
         row, counted = maker.choose(step, own, missing, shared, room, available)
-        made = maker.rendered(row, why)
+        text = maker.text(row)
+        made = maker.priced(row, text, why)
         if made.tokens <= available:
-            return made, evolve(row, memory_sha256=assembly.memory_sha256(made.blocks), pin=descriptor.pin)
+            # What shows less than all of a prefix is nothing to add to.
+            anchor = None if missing else full(wanted, row.shared_levels, row.own_levels)
+            return made, maker.written(row, text, anchor)
         # A block can count more than its lines one by one, and its head names what it shows: that is charged from here
         # on. The way down ends at the coarsest cover: what a smaller window holds is never too much for this one.
         lower = max(min(room - 1, available - (made.tokens - counted)), maker.least_room(own, missing, shared))
@@ -147,6 +181,29 @@ def render(
         f"the host's framing keeps memory above its {available} tokens; {_more_room(descriptor)}",
         since=moment_of(scope.now()),
     )
+
+
+def _added(
+    maker: _Maker[M], step: int, last: Last | str, wanted: Wanted, missing: frozenset[Span], available: int
+) -> tuple[Rendered[M], RenderingRow] | str:
+    """What the session's last request said, and one block of what is new since; or why that cannot be."""
+    if missing:
+        return "a partial one"
+    if isinstance(last, str):
+        return last
+    anchor = plan_addition(last.anchor, wanted)
+    if isinstance(anchor, str):
+        return anchor
+    row = maker.addition(step, anchor, last.turn_pk)
+    text = maker.text(row)
+    if assembly.memory_sha256(text.repeated) != last.anchor.stable:
+        return "what a line says has changed"  # repaired, withdrawn, removed; or another version renders it otherwise
+    if len(text.blocks[text.stable - 1].text.encode()) > since_bytes(maker.descriptor):
+        return "too much is new since the session's last call"
+    made = maker.priced(row, text, "the turn's first context: what the last request said, and what is new since")
+    if made.tokens > available:
+        return "there is no room to add what is new"
+    return made, maker.written(row, text, anchor)
 
 
 @define
@@ -236,61 +293,13 @@ class _Maker(Generic[M]):
     def previous(self) -> list[Previous]:
         """The last exchange's records, with the tokens of both ways to show each."""
         if self._previous is None:
-            self._previous = self._load_previous()
+            self._previous = load_previous(
+                self.scope, self.db, self.tree, self.session, self.descriptor, self.tokenizer
+            )
         return self._previous
 
-    def _load_previous(self) -> list[Previous]:
-        start, end = self.descriptor.previous_start, self.descriptor.previous_end
-        if start is None or end is None or not self.descriptor.settings["previous_exchange"]:
-            return []
-        chain = self.tree.chain
-        chosen = exchange_records(self.db, chain.record_key(start), chain.record_key(end - 1) + 1)
-        nodes = self.tree.nodes(self.db, [Span(record.seq, 1) for record, _ in chosen], self.descriptor.clock)
-        found: list[Previous] = []
-        limit = self.descriptor.settings["previous_exchange_bytes"]
-        for record, is_request in chosen:
-            span = Span(record.seq, 1)
-            canonical = session_ref(self.session.session_id, self.session.generation, record.seq)
-            node = nodes.get(span)
-            short = None if node is None else ShownLine(chain.short(span), canonical, "", node.text)
-            # A record over the limit can only be shown by its node: its text is not even read.
-            text = "" if record.payload_bytes > limit else payloads.load_leaf_text(self.db, record)
-            full = ShownLine(chain.short(span), canonical, "", text)
-            fits = bool(text)
-            found.append(
-                Previous(
-                    record.seq,
-                    is_request,
-                    full,
-                    self.scope.count(self.tokenizer, full.rendered) if fits else 0,
-                    len(full.rendered.encode()) if fits else limit + 1,
-                    short,
-                    0 if short is None else self.scope.count(self.tokenizer, short.rendered),
-                )
-            )
-        return found
-
     def _choose_previous(self, room: int) -> tuple[tuple[str, ...], int]:
-        """
-        Which way each record of the previous exchange is shown within a room of tokens, and the tokens used.
-
-        The request comes first, then the answer's parts: what "do that" speaks of matters more than the last of many
-        parts.
-        """
-        limit = self.descriptor.settings["previous_exchange_bytes"]
-        ways: list[str] = []
-        used = size = 0
-        for record in self.previous():  # a request's records come before its answer's
-            if size + record.full_bytes <= limit and used + record.full_tokens <= room:
-                ways.append("full")
-                used += record.full_tokens
-                size += record.full_bytes
-            elif record.node is not None and used + record.node_tokens <= room:
-                ways.append("node")
-                used += record.node_tokens
-            else:
-                ways.append("none")
-        return tuple(ways), used
+        return choose_ways(self.previous(), self.descriptor.settings["previous_exchange_bytes"], room)
 
     # ---- choosing ----------------------------------------------------------------------------------------------------
 
@@ -356,20 +365,47 @@ class _Maker(Generic[M]):
 
     def frame_tokens(self) -> int:
         """What the blocks cost before their first line, as the host frames them."""
-        blocks = self._blocks((), (), (), (), (), bool(self.previous()))
+        blocks = self._blocks((self.head,), ((),), ((),))
+        if self.previous():
+            blocks.append(assembly.previous_exchange_block(self.session.session_id, (), (), ()))
         natives = self.adapter.encode(blocks)
         return sum(self.adapter.count(native, self.tokenizer) for native in natives)
 
     # ---- making ------------------------------------------------------------------------------------------------------
 
-    def rendered(self, row: RenderingRow, why: str) -> Rendered[M]:
+    @property
+    def head(self) -> Head:
+        """What the turn's own pin says of what it shows."""
+        descriptor = self.descriptor
+        return Head(self.snapshot_label, descriptor.publications, descriptor.own_end, descriptor.pending)
+
+    def addition(self, step: int, anchor: Anchor, last_turn: int) -> RenderingRow:
+        """The row of a rendering that adds to another: the previous exchange as if there were room for all of it."""
+        return RenderingRow(
+            turn_pk=self.descriptor.turn_pk,
+            step=step,
+            shared_levels=anchor.shared,
+            own_levels=anchor.own,
+            own_through=self.descriptor.own_end,
+            missing=(),
+            previous=self._choose_previous(_ANY_ROOM)[0],
+            memory_sha256=b"",
+            at=self.scope.now(),
+            anchor_turn=last_turn,
+            since=dump_anchor(anchor),
+        )
+
+    def written(self, row: RenderingRow, text: _Text, anchor: Anchor | None) -> RenderingRow:
+        """The row to write: hashed, and what it leaves for the session's next turn."""
+        since = None if anchor is None else dump_anchor(evolve(anchor, stable=text.stable_sha256))
+        return evolve(row, memory_sha256=assembly.memory_sha256(text.blocks), pin=self.descriptor.pin, since=since)
+
+    def text(self, row: RenderingRow) -> _Text:
         """The very bytes that a rendering row stands for."""
         missing = frozenset(self.span_of_ref(ref) for ref in row.missing)
         own, shared = self.own_side(spans_of(row.own_levels), missing), self.shared_side(spans_of(row.shared_levels))
         own.load(own.spans)
         shared.load(shared.spans)
-        own_lines = [own.line(span) for span in own.spans]
-        shared_lines = [shared.line(span) for span in shared.spans]
         previous: list[ShownLine] = []
         requests: list[str] = []
         answers: list[str] = []
@@ -381,11 +417,27 @@ class _Maker(Generic[M]):
             if shown is not None:
                 previous.append(shown)
                 (requests if record.is_request else answers).append(shown.ref)
-        blocks = self._blocks(shared_lines, own_lines, previous, requests, answers, bool(previous), missing)
+        anchor = anchor_of(row)
+        heads = (self.head,) if anchor is None else anchor.heads
+        shared_lines = _parted(shared, [head.shared for head in heads])
+        own_lines = _parted(own, [head.own for head in heads])
+        blocks = self._blocks(heads, shared_lines, own_lines, missing)
+        stable = len(blocks)
+        if previous:
+            blocks.append(assembly.previous_exchange_block(self.session.session_id, requests, answers, previous))
+        pairs = zip(shared_lines, own_lines, strict=True)
+        lines = [shown for of_shared, of_own in pairs for shown in (*of_shared, *of_own)]
+        refs = tuple(shown.canonical for shown in (*lines, *previous))
+        return _Text(tuple(blocks), stable, len(heads) - 1, refs, tuple(left_out))
+
+    def priced(self, row: RenderingRow, text: _Text, why: str) -> Rendered[M]:
+        """A rendering as the host sends it, with what it costs."""
+        blocks = text.blocks
         charges: dict[BlockKind, int] = {}
         for each in blocks:
             natives = self.adapter.encode((each,))
-            charges[each.kind] = sum(self.adapter.count(native, self.tokenizer) for native in natives)
+            tokens = sum(self.adapter.count(native, self.tokenizer) for native in natives)
+            charges[each.kind] = charges.get(each.kind, 0) + tokens
         together = tuple(self.adapter.encode(blocks))
         whole = sum(self.adapter.count(native, self.tokenizer) for native in together)
         return Rendered(
@@ -394,41 +446,45 @@ class _Maker(Generic[M]):
             natives=together,
             charges=charges,
             tokens=max(whole, sum(charges.values())),
-            refs=tuple(shown.canonical for shown in (*shared_lines, *own_lines, *previous)),
+            refs=text.refs,
             shared_through=self.descriptor.publications,
             session_through=row.own_through,
             missing=tuple(
                 session_ref(self.session.session_id, self.session.generation, span.start, span.count)
-                for span in sorted(missing)
+                for span in sorted(map(self.span_of_ref, row.missing))
             ),
-            left_out=tuple(left_out),
+            left_out=text.left_out,
             why=why,
             sizes=tuple(len(each.text.encode()) for each in blocks),
+            repeated=sum(len(each.text.encode()) for each in text.repeated),
         )
 
     def _blocks(
         self,
-        shared: Sequence[ShownLine],
-        own: Sequence[ShownLine],
-        previous: Sequence[ShownLine],
-        requests: Sequence[str],
-        answers: Sequence[str],
-        with_previous: bool,
+        heads: Sequence[Head],
+        shared: Sequence[Sequence[ShownLine]],
+        own: Sequence[Sequence[ShownLine]],
         missing: Iterable[Span] = (),
-    ) -> tuple[MemoryBlock, ...]:
-        descriptor, session = self.descriptor, self.session
+    ) -> list[MemoryBlock]:
+        """The blocks that may be repeated: guidance, both views, and what was added to them, a block a turn."""
+        session, first = self.session, heads[0]
         blocks = [assembly.guidance_block()]
         if not session.isolated:
             blocks.append(
-                assembly.shared_block(
-                    self.scope.row.name, self.snapshot_label, descriptor.publications, descriptor.pending, shared
-                )
+                assembly.shared_block(self.scope.row.name, first.snapshot, first.shared, first.pending, shared[0])
             )
         named = [self.tree.chain.short(span) for span in sorted(missing)]
-        blocks.append(assembly.session_block(session.session_id, session.generation, descriptor.own_end, named, own))
-        if with_previous:
-            blocks.append(assembly.previous_exchange_block(session.session_id, requests, answers, previous))
-        return tuple(blocks)
+        blocks.append(assembly.session_block(session.session_id, session.generation, first.own, named, own[0]))
+        for head, of_shared, of_own in zip(heads[1:], shared[1:], own[1:], strict=True):
+            published = None if session.isolated else (head.shared, head.pending)
+            blocks.append(assembly.since_block(head.snapshot, published, head.own, (*of_shared, *of_own)))
+        return blocks
+
+
+def _parted(side: Side, ends: Sequence[int]) -> list[list[ShownLine]]:
+    """A side's lines, block by block."""
+    lines = [side.line(span) for span in side.spans]
+    return [lines[part] for part in parts([span.end for span in side.spans], ends)]
 
 
 def assemble(
@@ -475,56 +531,6 @@ def assemble(
     )
     memory = list(rendered.natives)
     return Context([*memory, *active], memory, rendered.blocks, receipt)
-
-
-def exchange_records(db: Connection, low: int, high: int) -> list[tuple[RecordRow, bool]]:
-    """A turn's request and its final answer: (record, whether it is the request), in order."""
-    records = [record for record in ledger.records_between(db, low, high) if record.state == 0]
-    if not records:
-        return []
-    first = records[0].message
-    said = [record for record in records if record.kind == "assistant"]
-    last = said[-1].message if said else None
-    chosen: list[tuple[RecordRow, bool]] = []
-    for record in records:
-        if record.kind == "user" and record.message == first:
-            chosen.append((record, True))
-        elif record.kind == "assistant" and record.message == last:
-            chosen.append((record, False))
-    return chosen
-
-
-def summaries_pending(
-    scope: Scope, db: Connection, session: SessionRow, missing: Sequence[Span], waited_seconds: float = 0.0
-) -> SummariesPending:
-    """The error that names what a view lacks, since when, what went wrong with it, and until when nothing is tried."""
-    refs = [session_ref(session.session_id, session.generation, span.start, span.count) for span in missing]
-    chain = scope.chain(db, session.segment_pk)
-    jobs = queue.leaf_jobs(db, [chain.node_key(span) for span in missing])
-    failed = load_failures(scope, db, refs)
-    pause = paused(db, scope.pk, scope.now())
-    shown = ", ".join(refs[:3]) + (f" and {len(refs) - 3} more" if len(refs) > 3 else "")
-    since = moment_of(min((job.created_at for job in jobs), default=scope.now()))
-    parts = [f"{len(refs)} summaries that this context needs are not there yet ({shown}), the first due since {since}"]
-    if failed:
-        parts.append(f"last error: {failed[0].error.partition(':')[0]}")  # its class: the rest may hold content
-    advice = "wait for the worker, call settle(), or ask for readiness='partial'"
-    if pause is not None:
-        parts.append(f"paused: {pause.reason}")
-        advice = "retry_failed() tries at once" + (
-            f"; it goes on by itself at {pause.resumes_at}" if pause.until is not None else ""
-        )
-    elif failed:
-        advice = "retry_failed() tries the failed summaries again"
-    return SummariesPending(
-        "; ".join((*parts, advice)),
-        missing=refs,
-        since=since,
-        failures=failed,
-        paused=None if pause is None else pause.reason,
-        resumes_at=None if pause is None else pause.resumes_at,
-        waited_seconds=waited_seconds,
-    )
 
 
 def _more_room(descriptor: DescriptorRow) -> str:

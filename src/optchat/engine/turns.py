@@ -51,6 +51,8 @@ BYTE_SETTINGS = (
     "previous_exchange_bytes",
     "page_bytes",
     "memory_max_tokens",
+    "since_bytes",
+    "cache_lifetime_seconds",
 )
 
 

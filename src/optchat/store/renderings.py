@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from optchat.core.refs import KEY_BITS
 from optchat.core.terms import Outcome
-from optchat.store.rows import Connection, Row, one_row, one_value, run, with_flags
+from optchat.store.rows import Connection, Row, all_rows, one_row, one_value, run, with_flags
 
 
 @frozen
@@ -128,6 +128,8 @@ class RenderingRow:
     memory_sha256: bytes
     at: int
     pin: int = 0
+    anchor_turn: int | None = None  # whose rendering this one repeats and adds to; None: it is in full
+    since: dict[str, Any] | None = None  # what is repeated and added (engine.anchoring); None: nothing adds to it
 
 
 def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
@@ -135,8 +137,8 @@ def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
     run(
         db,
         "INSERT OR IGNORE INTO rendering (turn_pk, step, shared_levels, own_levels, own_through, missing, previous,"
-        " memory_sha256, at, pin)"
-        " VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :sha256, :at, :pin)",
+        " anchor_turn, since, memory_sha256, at, pin)"
+        " VALUES (:turn, :step, :shared, :own, :through, :missing, :previous, :anchor, :since, :sha256, :at, :pin)",
         {
             "turn": rendering.turn_pk,
             "step": rendering.step,
@@ -145,6 +147,8 @@ def insert_rendering(db: Connection, rendering: RenderingRow) -> None:
             "through": rendering.own_through,
             "missing": json.dumps(rendering.missing),
             "previous": json.dumps(rendering.previous),
+            "anchor": rendering.anchor_turn,
+            "since": None if rendering.since is None else json.dumps(rendering.since, sort_keys=True),
             "sha256": rendering.memory_sha256,
             "at": rendering.at,
             "pin": rendering.pin,
@@ -161,18 +165,51 @@ def next_step(db: Connection, turn_pk: int) -> int:
     return 0 if last is None else int(last) + 1
 
 
-def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
-    """The newest step of a turn's rendering under its present pin."""
-    row = one_row(
-        db,
-        "SELECT turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at,"
-        f" pin FROM rendering WHERE turn_pk = :turn AND pin = {_PRESENT_PIN} ORDER BY step DESC LIMIT 1",
-        {"turn": turn_pk},
-    )
+_RENDERING = (
+    "SELECT rendering.turn_pk, step, shared_levels, own_levels, own_through, missing, previous, memory_sha256, at, pin,"
+    " anchor_turn, since FROM rendering "
+)
+
+
+def _rendering(row: Row | None) -> RenderingRow | None:
     if row is None:
         return None
-    fields: Row = (*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:])
+    since = None if row[11] is None else json.loads(row[11])
+    fields: Row = (*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:11], since)
     return RenderingRow(*fields)
+
+
+def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
+    """The newest step of a turn's rendering under its present pin."""
+    return _rendering(
+        one_row(
+            db,
+            _RENDERING + f"WHERE turn_pk = :turn AND pin = {_PRESENT_PIN} ORDER BY step DESC LIMIT 1",
+            {"turn": turn_pk},
+        )
+    )
+
+
+def last_rendering(db: Connection, generation_pk: int, before_turn: int, among: int) -> RenderingRow | None:
+    """
+    The last step of the last of a generation's turns that was rendered.
+
+    Args:
+        before_turn: only turns before this one; 0: all.
+        among: so many turns are looked at, the newest ones: history that was imported has none to find.
+    """
+    before = before_turn or 1 << 62
+    turns = all_rows(
+        db,
+        "SELECT turn_pk FROM turn WHERE generation_pk = :generation AND turn_pk < :before AND removed = 0"
+        " ORDER BY ordinal DESC LIMIT :among",
+        {"generation": generation_pk, "before": before, "among": among},
+    )
+    for (turn_pk,) in turns:
+        row = one_row(db, _RENDERING + "WHERE turn_pk = :turn ORDER BY step DESC LIMIT 1", {"turn": turn_pk})
+        if row is not None:
+            return _rendering(row)
+    return None
 
 
 @frozen
