@@ -3,13 +3,14 @@
 import importlib.metadata
 from collections.abc import Iterator
 
+import anyio
 import pytest
 from attrs import evolve
 
 import optchat
 from optchat.adapters import check_host
 from optchat.adapters.anthropic import AnthropicMessages
-from optchat.adapters.driving import Driver, admit, take_up
+from optchat.adapters.driving import Driver, admit, admit_async, awaited, plain, take_up, take_up_async
 from optchat.adapters.openai import OpenAIChat, OpenAIResponses
 from optchat.testing import temporary_memory
 from optchat.testing.memories import open_beside
@@ -131,15 +132,106 @@ def test_a_turn_taken_up_before_any_answer_still_needs_one(memory: optchat.Memor
         there.observe([*log, says("Shipped.")])
 
 
-def test_what_has_to_be_settled_first_is_settled_before_anything_is_pinned(memory: optchat.Memory) -> None:
+def test_a_history_that_memory_lacks_is_sealed_before_the_turn(memory: optchat.Memory) -> None:
     session = memory.session("mine", adapter=LAB, host="lab")
-    seen: list[int] = []
-    admit(session, asks("go"), LAB, BUDGET, prior=lambda given: seen.append(given.info().turns)).end("interrupted")
-    assert seen == [0]
+    history = [asks("Which queue?"), says("The broker's.")]
+    admit(session, asks("Build it."), LAB, BUDGET, history=history).end("interrupted")
+    assert [turn.request for turn in session.turns()] == ["Which queue?", "Build it."]
 
-    def diverged(_session: object) -> None:
-        raise optchat.ResyncNeeded("the host's history is another one; call resync()")
 
+def test_an_edited_history_stops_the_turn_before_anything_is_pinned(memory: optchat.Memory) -> None:
+    session = memory.session("mine", adapter=LAB, host="lab")
+    history = [asks("Which queue?"), says("The broker's.")]
+    admit(session, asks("Build it."), LAB, BUDGET, history=history).end("interrupted")
+    edited = [asks("Which stack?"), *history[1:], asks("Build it.")]
     with pytest.raises(optchat.ResyncNeeded):
-        admit(session, asks("again"), LAB, BUDGET, prior=diverged)
-    assert session.info().turns == 1
+        admit(session, asks("again"), LAB, BUDGET, history=edited)
+    assert session.info().turns == 2
+    with pytest.raises(optchat.ResyncNeeded):  # off until it is on again, whatever the list says by now
+        admit(session, asks("again"), LAB, BUDGET, history=[*history, asks("Build it.")])
+    session.resync(edited)
+    admit(session, asks("again"), LAB, BUDGET, history=edited).end("interrupted")
+
+
+def test_closing_seals_what_there_is_and_ends(memory: optchat.Memory) -> None:
+    session = memory.session("mine", adapter=LAB, host="lab")
+    log = [asks("Ship it.")]
+    driver = admit(session, log[0], LAB, BUDGET)
+    driver.before_model(log)
+    driver.close([*log, says("Shipped.")], "completed")
+    assert [turn.outcome for turn in session.turns()] == ["completed"]
+    assert session.info().length == 2
+
+
+def test_what_could_not_be_sealed_is_not_completed(memory: optchat.Memory) -> None:
+    session = memory.session("mine", adapter=LAB, host="lab")
+    log = [asks("Ship it.")]
+    with pytest.raises(optchat.HostUnsupported):
+        admit(session, log[0], LAB, BUDGET).close([*log, says("Shipped.")], "completed")
+    assert [turn.outcome for turn in session.turns()] == ["failed"]
+
+
+def test_pausing_seals_what_there_is(memory: optchat.Memory) -> None:
+    session = memory.session("mine", adapter=LAB, host="lab")
+    log = [asks("Ship it.")]
+    driver = admit(session, log[0], LAB, BUDGET)
+    driver.before_model(log)
+    driver.pause([*log, *lab_native(optchat.HostMessage.assistant(calls=[optchat.ToolCallPart("c1", "ship", "{}")]))])
+    again = take_up(session, LAB, BUDGET)
+    assert [call.call_id for call in again.turn.pending] == ["c1"]
+    assert again.turn.snapshot == driver.turn.snapshot
+
+
+# ---- awaited ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_the_awaited_driver_does_the_same(memory: optchat.Memory) -> None:
+    session = await awaited(memory).session("mine", adapter=LAB, host="lab")
+    history = [asks("Which queue?"), says("The broker's.")]
+    log = [asks("Build it.")]
+    async with admit_async(session, log[0], LAB, BUDGET, history=history) as driver:
+        with pytest.raises(optchat.HostUnsupported):
+            await driver.observe([*log, says("Built.")])
+        sent = await driver.before_model(log)
+        assert sent[-1] is log[0]
+        await driver.suspend()
+    again = await take_up_async(session, LAB, BUDGET)
+    assert again.turn.id == driver.turn.id
+    await again.before_model(log)
+    await again.close([*log, says("Built.")], "completed")
+    assert [turn.outcome for turn in await session.turns()] == ["completed", "completed"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_the_last_words_of_a_cancelled_task_are_sealed(memory: optchat.Memory) -> None:
+    session = await awaited(memory).session("mine", adapter=LAB, host="lab")
+    log = [asks("Build it.")]
+    with anyio.CancelScope() as scope:
+        driver = await admit_async(session, log[0], LAB, BUDGET)
+        await driver.before_model(log)
+        scope.cancel()
+        await driver.close([*log, says("Half of it.")], "interrupted", "cancelled")
+        await anyio.sleep(1)  # where the cancellation comes through
+        raise AssertionError("it was cancelled")
+    assert [turn.outcome for turn in await session.turns()] == ["interrupted"]
+    assert (await session.info()).length == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_an_edited_history_stops_the_awaited_turn_too(memory: optchat.Memory) -> None:
+    session = await awaited(memory).session("mine", adapter=LAB, host="lab")
+    await (await admit_async(session, asks("Build it."), LAB, BUDGET)).end("interrupted")
+    with pytest.raises(optchat.ResyncNeeded):
+        await admit_async(session, asks("again"), LAB, BUDGET, history=[asks("Burn it.")])
+    assert (await session.info()).turns == 1
+
+
+def test_either_memory_serves_either_kind_of_hook(memory: optchat.Memory) -> None:
+    wrapped = awaited(memory)
+    assert plain(wrapped) is memory
+    assert plain(memory) is memory
+    assert awaited(wrapped) is wrapped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -204,3 +204,42 @@ def test_an_import_into_a_session_that_is_off_is_refused(memory: optchat.Memory,
     )
     with pytest.raises(optchat.ResyncNeeded):
         memory.import_file(file)
+
+
+class Forgetful:
+    """The codec of a host that keeps what it likes of a turn that did not complete."""
+
+    info = optchat.HostInfo(name="forgetful", drops_unfinished=True)
+
+    def decode(self, message: HostMessage, /) -> list[HostMessage]:
+        return [message]
+
+    def encode(self, blocks: Sequence[optchat.MemoryBlock], /) -> list[HostMessage]:
+        return [HostMessage.user(block.text) for block in blocks]
+
+    def count(self, message: HostMessage, tokenizer: optchat.Tokenizer, /) -> int:
+        return tokenizer.count(str(message))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_request_that_is_sent_again_after_a_failure_is_no_edit(memory: optchat.Memory, kept: int) -> None:
+    session = memory.session("a", adapter=Forgetful(), host="forgetful")
+    half = [HostMessage.user("do it"), HostMessage.assistant("on my way")]
+    with pytest.raises(RuntimeError), session.turn("do it") as turn:
+        turn.add(half[1])
+        raise RuntimeError
+    whole = [HostMessage.user("do it"), HostMessage.assistant("done")]
+    with session.turn("do it") as turn:
+        turn.add(whole[1])
+    history = [*half[:kept], *whole]
+    assert session.reconcile([*history, HostMessage.user("next")]).sealed == 1
+    with pytest.raises(optchat.ResyncNeeded):
+        session.reconcile([*history[:-1], HostMessage.assistant("undone"), HostMessage.user("next")])
+
+
+def test_a_host_that_keeps_all_has_edited_what_it_lacks(memory: optchat.Memory) -> None:
+    session = memory.session("a")
+    with pytest.raises(RuntimeError), session.turn("do it"):
+        raise RuntimeError
+    with pytest.raises(optchat.ResyncNeeded):
+        session.reconcile([HostMessage.user("do that")])

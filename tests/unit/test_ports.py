@@ -69,6 +69,7 @@ def test_a_host_claims_nothing_that_it_does_not_say() -> None:
         "version_below": None,
         **dict.fromkeys(lifecycle, "absent"),
         "words_between": False,
+        "drops_unfinished": False,
     }
     assert all(attribute.kw_only for attribute in fields(HostInfo))
 

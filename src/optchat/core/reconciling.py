@@ -12,7 +12,7 @@ before its own beginning.
 
 Notes and reports are memory's own as well as a host's: a list may lack them. What was removed on purpose is neither
 missing where a list lacks it nor new where a list still has it: its key is known by a keyed hash, or a whole turn is by
-the digest of its contents.
+the digest of its contents. Of a turn that failed or was interrupted some hosts keep nothing, or only the beginning.
 
 Laws: what is kept, skipped and new is the whole list, in order; a list that was sealed as it was told has nothing new.
 """
@@ -59,13 +59,15 @@ class HostList:
     A host's list, read: what each native message says, its parts in order, and its turns.
 
     ``skipped`` counts messages by reason: ``no_source`` (the host's summaries, system messages, reasoning) and
-    ``redelivered`` (what stands in the list already).
+    ``redelivered`` (what stands in the list already). ``drops_unfinished``: of a turn that did not complete its host
+    keeps as much as it likes.
     """
 
     natives: tuple[tuple[HostMessage, ...], ...]
     parts: tuple[HostPart, ...]
     turns: tuple[TranscriptTurn, ...]
     skipped: Mapping[str, int]
+    drops_unfinished: bool = False
 
     @property
     def messages(self) -> int:
@@ -73,7 +75,7 @@ class HostList:
         return len({part.native for part in self.parts if part.kind != "report"})
 
 
-def read_list(natives: Iterable[Sequence[HostMessage]]) -> HostList:
+def read_list(natives: Iterable[Sequence[HostMessage]], *, drops_unfinished: bool = False) -> HostList:
     """
     Read a list of native messages, each given as what it decodes to.
 
@@ -101,7 +103,7 @@ def read_list(natives: Iterable[Sequence[HostMessage]]) -> HostList:
         elif not taken:
             skipped["redelivered"] += 1
     counted = {reason: count for reason, count in skipped.items() if count}
-    return HostList(read, tuple(parts), turns.finished(), counted)
+    return HostList(read, tuple(parts), turns.finished(), counted, drops_unfinished)
 
 
 # ---- what is sealed --------------------------------------------------------------------------------------------------
@@ -109,13 +111,18 @@ def read_list(natives: Iterable[Sequence[HostMessage]]) -> HostList:
 
 @frozen
 class Stored:
-    """A record, as far as comparing needs it. ``turn`` tells the turns apart, and no more."""
+    """
+    A record, as far as comparing needs it. ``turn`` tells the turns apart, and no more.
+
+    ``droppable``: its turn did not complete, and its host need not have kept all of it.
+    """
 
     seq: int
     turn: int
     kind: RecordKind
     sha256: bytes
     removed: bool = False
+    droppable: bool = False
 
 
 @frozen
@@ -207,30 +214,106 @@ def compare(
     runs: dict[int, set[int]] = {}
     for first, count in removed:
         runs.setdefault(first, set()).add(count)
-    at, here = _beginning(stored, listed, claimed), 0
+    at = _beginning(stored, listed, claimed)
     beginning = stored[at].seq if at else 0
-    matched: dict[int, int] = {}
-    skipped: set[int] = set()
-    while here < len(listed):
-        record = stored[at] if at < len(stored) else None
-        if record is not None and not record.removed and _same(listed[here], record, claimed):
-            matched[here] = record.seq
-            at, here = at + 1, here + 1
-            continue
-        run = _removed_run(listed, here, runs, stored[at:] if record is not None and record.removed else ())
-        if run:
-            skipped.update(listed[part].message for part in range(here, here + run))
-            here += run
-        elif record is not None and _may_be_absent(record, claimed):
-            at += 1
-        else:
-            break
-    while at < len(stored) and here == len(listed) and _may_be_absent(stored[at], claimed):
-        at += 1
-    rest, late = _without_removed(listed, here, runs)
+    way = _Way(stored, listed, claimed, runs).follow(at)
+    rest, late = _without_removed(listed, way.here, runs)
     end = stored[-1].seq + 1 if stored else 0
-    cut = stored[at].seq if at < len(stored) else end
-    return Comparison(beginning, cut, rest, _divergence(stored, listed, at, here), matched, frozenset(skipped | late))
+    cut = stored[way.at].seq if way.at < len(stored) else end
+    return Comparison(
+        beginning,
+        cut,
+        rest,
+        _divergence(stored, listed, way.at, way.here),
+        {part: seq for part, seq in way.trail if seq is not None},
+        frozenset(late | {listed[part].message for part, seq in way.trail if seq is None}),
+    )
+
+
+@frozen
+class _End:
+    """How far both go together: the record and the part that follow, and each part with its record (None: removed)."""
+
+    at: int
+    here: int
+    trail: tuple[tuple[int, int | None], ...]
+
+
+@frozen
+class _Way:
+    """
+    The walk along a list and what is sealed.
+
+    Only a turn that its host may have dropped leaves a choice: what is sent again after a failure often says the very
+    same, so that it may be the first of both that is in the list, or the second. The first way that does not end in a
+    difference is taken; if each does, the one that takes every part for the first that it may be. No place is looked at
+    twice.
+    """
+
+    stored: Sequence[Stored]
+    listed: Sequence[Listed]
+    claimed: set[int]
+    runs: Mapping[int, set[int]]
+
+    def follow(self, at: int) -> _End:
+        choices: list[_End] = [_End(at, 0, ())]
+        seen: set[tuple[int, int]] = set()
+        first: _End | None = None
+        while choices:
+            end = self._from(choices.pop(), choices, seen)
+            if end is not None and end.at == len(self.stored):
+                return end
+            first = first or end
+        assert first is not None, "the first way was gone"
+        return first
+
+    def _from(self, start: _End, choices: list[_End], seen: set[tuple[int, int]]) -> _End | None:
+        """To the end of both, or to a difference; None where another way was before, which ended in one."""
+        stored, listed = self.stored, self.listed
+        at, here, trail = start.at, start.here, list(start.trail)
+        while here < len(listed):
+            if (at, here) in seen:
+                return None
+            seen.add((at, here))
+            record = stored[at] if at < len(stored) else None
+            dropped = 0 if record is None else self._dropped(at)
+            if record is not None and not record.removed and _same(listed[here], record, self.claimed):
+                if dropped:
+                    choices.append(_End(dropped, here, tuple(trail)))
+                trail.append((here, record.seq))
+                at, here = at + 1, here + 1
+                continue
+            removed_here = stored[at:] if record is not None and record.removed else ()
+            run = _removed_run(listed, here, self.runs, removed_here)
+            if run:
+                trail += [(part, None) for part in range(here, here + run)]
+                here += run
+            elif record is not None and _may_be_absent(record, self.claimed):
+                at += 1
+            elif dropped:
+                at = dropped
+            else:
+                break
+        while at < len(stored) and here == len(listed):
+            if _may_be_absent(stored[at], self.claimed):
+                at += 1
+            elif self._dropped(at):
+                at = self._dropped(at)
+            else:
+                break
+        return _End(at, here, tuple(trail))
+
+    def _dropped(self, at: int) -> int:
+        """Where the turn of a record ends, if its host may have dropped the rest of it from this record on; else 0."""
+        record = self.stored[at]
+        if not record.droppable:
+            return 0
+        end = at
+        while end < len(self.stored) and self.stored[end].turn == record.turn:
+            if self.stored[end].seq in self.claimed:
+                return 0
+            end += 1
+        return end
 
 
 def _beginning(stored: Sequence[Stored], listed: Sequence[Listed], claimed: set[int]) -> int:

@@ -76,7 +76,7 @@ def compare_list(scope: Scope, session_pk: int, host: HostList) -> Compared:
     with scope.store.read() as db:
         now = standing(scope, db, session_pk)
         chain = scope.chain(db, now.session.segment_pk)
-        stored = tuple(hosts.load_contents(db, chain, now.length))
+        stored = tuple(hosts.load_contents(db, chain, now.length, drops_unfinished=host.drops_unfinished))
         generations = hosts.generations_of(db, session_pk, chain)
         answers = hosts.load_answers(db, generations) if _calls_memory(host) else frozenset[bytes]()
         found = ledger.find_events(db, chain, events) if events else {}

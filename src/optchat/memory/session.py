@@ -232,7 +232,7 @@ class Session(Generic[M]):
         for said in chain.from_iterable(natives):
             if said.turn_id is not None and not 0 < len(said.turn_id) <= 200:
                 raise BadArgument("a turn_id has 1 to 200 characters; leave it out for one of ours")
-        return read_list(natives)
+        return read_list(natives, drops_unfinished=self._adapter.info.drops_unfinished)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,26 @@ from optchat.store import registry
 from optchat.store.rows import Connection, all_rows, one_value, run
 
 
-def load_contents(db: Connection, chain: Chain, end: int) -> list[Stored]:
-    """The contents of records ``[0, end)`` of a chain, in order; those that were removed say so."""
+def load_contents(db: Connection, chain: Chain, end: int, *, drops_unfinished: bool = False) -> list[Stored]:
+    """
+    The contents of records ``[0, end)`` of a chain, in order; those that were removed say so.
+
+    Args:
+        drops_unfinished: records of turns that ended without completing are droppable.
+    """
+    unfinished: set[int] = set()
+    if drops_unfinished:
+        unfinished = {
+            row[0]
+            for own in chain.ranges(end)
+            for row in all_rows(
+                db,
+                "SELECT turn_pk FROM turn WHERE segment_pk = :segment AND state = 'ended' AND outcome <> 'completed'",
+                {"segment": own.segment},
+            )
+        }
     return [
-        Stored(row[0] & KEY_MASK, row[1], KINDS[row[2]], row[3], row[4] != 0)
+        Stored(row[0] & KEY_MASK, row[1], KINDS[row[2]], row[3], row[4] != 0, row[1] in unfinished)
         for own in chain.ranges(end)
         for row in all_rows(
             db,
