@@ -1,0 +1,195 @@
+"""
+Which run of a graph a hook is called in, and how that run ends.
+
+Decides: what is one run: the outermost graph, with all that runs within it; and that its end is heard, whoever begins it.
+Refuses to know: memory, and what a turn is.
+
+A middleware's own hooks see neither errors, nor cancellations, nor pauses: only a callback of the whole run does. One
+that has to be passed with each call would be forgotten, and turns would silently stay open. So the one watch below joins
+every run of this process, by LangChain's own hook for that; of runs without memory it keeps a table entry while they
+last, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final, Protocol, TypeAlias
+from uuid import UUID
+
+from attrs import define, field, frozen
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tracers.context import register_configure_hook
+from langgraph.errors import GraphBubbleUp
+
+Name: TypeAlias = tuple[str, str, str]  # a session: its file, its scope, its key
+
+
+@frozen
+class End:
+    """How a run ended: without an error, or with one; ``paused`` if it is to be taken up again."""
+
+    error: BaseException | None = None
+    paused: bool = False
+
+
+class Ending(Protocol):
+    """What is told the end of the run that it belongs to."""
+
+    def end(self, end: End, /) -> None:
+        """Here and now."""
+        ...
+
+    async def end_async(self, end: End, /) -> None:
+        """Without keeping the loop waiting."""
+        ...
+
+
+@define(eq=False)
+class Run:
+    """A run of an outermost graph. ``held``: what middlewares keep for as long as it lasts."""
+
+    run_id: UUID
+    held: dict[Name, Ending] = field(factory=dict)
+    begun: set[Name] = field(factory=set)  # sessions whose agent began in this run
+    paused: bool = False
+    lock: threading.RLock = field(factory=threading.RLock)  # tools run side by side, and one turn is begun once
+
+
+@frozen
+class _Entry:
+    run: Run
+    within: bool  # in a node of the run's graph
+
+
+class Watch(BaseCallbackHandler):
+    """
+    The callback that every run of the process has.
+
+    Inline: what it does at a beginning is one entry of a table, and a hop to a thread would cost more. Its errors are
+    raised: a turn whose end could not be written is no success.
+    """
+
+    run_inline = True
+    raise_error = True
+
+    def __init__(self) -> None:
+        self._entries: dict[UUID, _Entry] = {}
+
+    def run_of(self, config: RunnableConfig) -> Run | None:
+        """The run that a node or a tool with this configuration belongs to; None if its beginning was not heard."""
+        parent: object = getattr(config.get("callbacks"), "parent_run_id", None)
+        entry = self._entries.get(parent) if isinstance(parent, UUID) else None
+        return None if entry is None else entry.run
+
+    # ---- beginnings --------------------------------------------------------------------------------------------------
+
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any],
+        inputs: dict[str, Any],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A graph, a node of one, or anything else that runs."""
+        self._began(run_id, parent_run_id, metadata)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A tool, which may run an agent."""
+        self._began(run_id, parent_run_id, metadata)
+
+    def _began(self, run_id: UUID, parent_run_id: UUID | None, metadata: Mapping[str, object] | None) -> None:
+        # Nodes are marked in their metadata, and what runs within a node inherits that; a graph that merely runs in a
+        # sequence, or in a function, is an outermost one itself.
+        above = None if parent_run_id is None else self._entries.get(parent_run_id)
+        within = above is not None and (above.within or "langgraph_node" in (metadata or {}))
+        self._entries[run_id] = _Entry(above.run if within and above is not None else Run(run_id), within)
+
+    # ---- ends --------------------------------------------------------------------------------------------------------
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """A tool is done."""
+        self._entries.pop(run_id, None)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """A tool failed, or asks for a pause."""
+        self._entries.pop(run_id, None)
+
+    # A manager of a loop awaits a coroutine function, and any other would keep the loop waiting for the database; one
+    # without a loop would have to make a loop for a coroutine, at each end of any run. So each gets its own.
+
+    @property
+    def on_chain_end(self) -> Callable[..., Awaitable[None] | None]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - the manager looks it up and calls it
+        """A run is over."""
+        return self._ended_async if _in_a_loop() else self._ended
+
+    @property
+    def on_chain_error(self) -> Callable[..., Awaitable[None] | None]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - the manager looks it up and calls it
+        """A run failed, was cancelled, or pauses."""
+        return self._failed_async if _in_a_loop() else self._failed
+
+    def _ended(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._over(run_id)
+        if run is not None:
+            for held in run.held.values():
+                held.end(End(paused=run.paused))
+
+    async def _ended_async(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._over(run_id)
+        if run is not None:
+            for held in run.held.values():
+                await held.end_async(End(paused=run.paused))
+
+    def _failed(self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
+        run = self._over(run_id, parent_run_id, error)
+        if run is not None:
+            for held in run.held.values():
+                held.end(End(error, isinstance(error, GraphBubbleUp)))
+
+    async def _failed_async(
+        self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        run = self._over(run_id, parent_run_id, error)
+        if run is not None:
+            for held in run.held.values():
+                await held.end_async(End(error, isinstance(error, GraphBubbleUp)))
+
+    def _over(self, run_id: UUID, parent_run_id: UUID | None = None, error: BaseException | None = None) -> Run | None:
+        """Forget a run; it, if it was an outermost one."""
+        entry = self._entries.pop(run_id, None)
+        if entry is None:
+            return None
+        if entry.run.run_id == run_id:
+            return entry.run
+        if isinstance(error, GraphBubbleUp) and parent_run_id == entry.run.run_id:
+            # A node of the outermost graph asks for a pause, and the graph then ends without an error. What pauses
+            # deeper down and is not passed on, a tool dealt with.
+            entry.run.paused = True
+        return None
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+WATCH: Final = Watch()
+register_configure_hook(ContextVar("optchat_watch", default=WATCH), inheritable=True)

@@ -1,0 +1,338 @@
+"""
+A turn as a LangGraph run drives it (§ 13).
+
+Decides: how a turn is taken up, or begun, of a thread's state; that the thread's history is compared first, and which
+difference is time travel; which of the state's messages are the turn's, and what is sealed of them.
+Refuses to know: hooks and callbacks.
+
+A turn is known by the id of the message that began it, which the thread's state keeps: so that whoever goes on with the
+thread, in whatever process, goes on with the same turn, and a graph that was set back to an older checkpoint names an
+older one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, cast
+
+from attrs import define, field, frozen
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from optchat.adapters.driving import Driver, admit, take_up
+from optchat.adapters.langchain.codec import LangChainMessages, is_summary
+from optchat.adapters.langchain.runs import End
+from optchat.aio.threads import Threads
+from optchat.aio.turn import AsyncTurn
+from optchat.core.budget import Budget
+from optchat.core.errors import (
+    BadArgument,
+    ConfigError,
+    HostUnsupported,
+    ResyncNeeded,
+    RevisionConflict,
+    TurnEnded,
+    UnknownRef,
+)
+from optchat.core.messages import HostMessage, Part, ReportPart, ToolResultPart
+from optchat.core.terms import Outcome
+from optchat.memory import Session, Turn
+
+CODEC: Final = LangChainMessages()
+_LONGEST_ID: Final = 200
+
+ThreadSession: TypeAlias = Session[AnyMessage]
+
+
+@frozen
+class Marks:
+    """
+    What a thread's state keeps of memory, checkpoint by checkpoint.
+
+    ``request``: the id of the message that began the turn. ``before``: that of the turn before. ``last``: the newest
+    message that the turn has sealed. ``within``: the agent runs within another one's turn.
+    """
+
+    request: str | None = None
+    before: str | None = None
+    last: str | None = None
+    within: bool = False
+
+    @staticmethod
+    def of(state: object) -> Marks:
+        kept = cast("Mapping[str, object]", state)
+        request, before, last = (
+            value if isinstance(value, str) else None
+            for value in (kept.get("optchat_request"), kept.get("optchat_before"), kept.get("optchat_last"))
+        )
+        return Marks(request, before, last, kept.get("optchat_within") is True)
+
+
+# ---- which messages --------------------------------------------------------------------------------------------------
+
+
+def beginning(messages: Sequence[AnyMessage], marks: Marks) -> int:
+    """
+    Where the turn begins that a thread is about to have: at the first thing that the user said since the last one.
+
+    Not at the user's messages at the end: one that a failed turn left behind stands there as well. Where the thread's
+    messages were cut, and nothing of the last turn is there, those at the end are all there is to go by. Where the user
+    said nothing new, the last request is what is asked again.
+
+    Raises:
+        BadArgument: nobody asked anything.
+    """
+    known = [number for number, message in enumerate(messages) if message.id in (marks.request, marks.last)]
+    if known and marks.request is not None:
+        start = known[-1] + 1
+    else:
+        said = [number for number, message in enumerate(messages) if not _is_request(message)]
+        start = said[-1] + 1 if said else 0
+    requests = [number for number, message in enumerate(messages) if _is_request(message)]
+    if not requests:
+        raise BadArgument("a turn begins with a user's message, and the state has none; invoke the agent with one")
+    return next((number for number in requests if number >= start), requests[-1])
+
+
+def position(messages: Sequence[AnyMessage], message_id: str | None) -> int | None:
+    """Where a message stands; None if the thread has it no more."""
+    return next((number for number, message in enumerate(messages) if message.id == message_id), None)
+
+
+def _is_request(message: AnyMessage) -> bool:
+    return isinstance(message, HumanMessage) and not is_summary(message)
+
+
+def own_messages(messages: Sequence[AnyMessage], request: str, known: Mapping[str, object]) -> list[AnyMessage]:
+    """
+    A turn's messages: from its request on. Where the host has put a summary in the request's place, that summary, and
+    what follows of the turn.
+    """
+    start = position(messages, request)
+    if start is None:
+        start = next((number for number, message in enumerate(messages) if message.id in known), len(messages))
+        while start and is_summary(messages[start - 1]):
+            start -= 1
+    return list(messages[start:])
+
+
+# ---- beginning -------------------------------------------------------------------------------------------------------
+
+
+def begin(
+    session: ThreadSession, messages: Sequence[AnyMessage], marks: Marks, budget: Budget, threads: Threads
+) -> DrivenTurn:
+    """
+    The turn that a thread's state names: taken up if it is suspended, else begun.
+
+    One that has ended already is begun anew, in the place of what was said of it and after it: the host goes on from
+    within it, after a failure, or after being set back.
+
+    Raises:
+        ResyncNeeded: the thread's earlier messages are not what was sealed of them, and the host was not set back.
+        SessionBusy: the session's open turn runs elsewhere.
+        BadArgument: the state has lost the turn's request, and nothing of it is sealed.
+    """
+    if marks.request is None:
+        raise ConfigError(
+            "the agent's state names no turn: MemoryMiddleware.before_agent did not run; let the agent begin at its"
+            " first node"
+        )
+    turn_id = _turn_id(marks.request)
+    start = position(messages, marks.request)
+    driver = _taken_up(session, turn_id, budget, None if start is None else messages[start:])
+    if driver is not None:
+        return DrivenTurn(driver, threads, marks.request, asked=True)
+    if start is None:
+        raise BadArgument("the state has lost the message that began this turn; begin another with a new message")
+    _compare(session, messages[:start], marks.before)
+    driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
+    if driver.turn.outcome is not None:
+        session.rewind(before=turn_id)
+        driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
+    return DrivenTurn(driver, threads, marks.request)
+
+
+def _turn_id(request: str) -> str:
+    """The id of the turn that a message began."""
+    if len(request) <= _LONGEST_ID:
+        return request
+    return hashlib.sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _taken_up(
+    session: ThreadSession, turn_id: str, budget: Budget, host: Sequence[AnyMessage] | None
+) -> Driver[AnyMessage] | None:
+    """The suspended turn, if the host goes on with it where it was left. One that was changed meanwhile begins anew."""
+    try:
+        driver = take_up(session, CODEC, budget, turn_id=turn_id)
+    except UnknownRef:
+        return None
+    if host is not None and not _goes_on(driver.turn, host):
+        session.rewind(before=turn_id)
+        return None
+    return driver
+
+
+def _goes_on(turn: Turn[AnyMessage], host: Sequence[AnyMessage]) -> bool:
+    """Whether the host has all that is sealed of a turn, as it was said; reports and notes may be memory's alone."""
+    sealed = list(_comparable(turn.messages))
+    held = list(_comparable(said for native in host for said in CODEC.decode(native)))
+    return held[: len(sealed)] == sealed
+
+
+def _comparable(messages: Sequence[HostMessage] | Iterator[HostMessage]) -> Iterator[tuple[str, object]]:
+    for message in messages:
+        for part in message.parts:
+            if not isinstance(part, ReportPart):
+                yield message.role, _identity(part)
+
+
+def _identity(part: Part) -> object:
+    return part.call_id if isinstance(part, ToolResultPart) else part  # a memory tool's answer is not kept as text
+
+
+def _compare(session: ThreadSession, history: Sequence[AnyMessage], before: str | None) -> None:
+    """
+    Compare a thread's earlier messages with what is sealed of them.
+
+    Where they differ because the thread was set back to an older checkpoint, or goes on from another branch, the session
+    follows: the state names its last turn, which is then not the session's last. Any other difference stands.
+
+    Without a mark of a turn before, the messages are what a program keeps by itself, perhaps only the newest of them,
+    perhaps under new ids: they are taken over by an empty session, and else not looked at.
+    """
+    if not any(CODEC.decode(message) for message in history):
+        return
+    if before is None:
+        if session.info().length == 0:
+            session.reconcile(history)
+        return
+    try:
+        session.reconcile(history)
+    except ResyncNeeded:
+        if _is_last(session, _turn_id(before)):
+            raise
+        session.resync(history)
+
+
+def _is_last(session: ThreadSession, turn_id: str) -> bool:
+    """Whether a turn is the session's last; of those that somebody asked for, notes and reports aside."""
+    last: str | None = None
+    cursor: str | None = None
+    while True:
+        page = session.turns(limit=200, cursor=cursor)
+        for turn in page:
+            if turn.request:
+                last = turn.id
+        cursor = page.cursor
+        if cursor is None:
+            return last == turn_id
+
+
+# ---- the turn --------------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class DrivenTurn:
+    """A turn under way in a run. Its methods may be called from several threads, as tools run side by side."""
+
+    driver: Driver[AnyMessage]
+    threads: Threads
+    request: str
+    asked: bool = False  # an answer may have come: a context was given, here or before a pause
+    finished: bool = False  # the agent reached its end
+    graph: str = ""  # the namespace of the agent's graph
+    results: dict[str, ToolMessage] = field(factory=dict)  # as tools gave them; the state may never get them
+    _seen: dict[str, AnyMessage] = field(factory=dict)  # by id, in the order in which they came
+
+    @property
+    def turn(self) -> Turn[AnyMessage]:
+        return self.driver.turn
+
+    def own(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+        """Of a thread's messages, the turn's."""
+        return own_messages(messages, self.request, self._seen)
+
+    def send(self, active: Sequence[AnyMessage]) -> list[AnyMessage]:
+        """What the model is sent: memory, then the turn's own messages by identity."""
+        messages = self.driver.before_model(active)
+        self.asked = True
+        return messages
+
+    async def send_async(self, active: Sequence[AnyMessage], budget: Budget) -> list[AnyMessage]:
+        """:meth:`send`, without keeping the loop waiting, or a thread while summaries are waited for."""
+        turn = await self.threads.run(lambda: AsyncTurn(self.threads, self.turn))
+        messages = (await turn.context(budget, active=active)).messages
+        self.asked = True
+        return messages
+
+    def observe(self, messages: Sequence[AnyMessage]) -> None:
+        """
+        Seal what is new of the turn; what has no id yet is not in the state, and comes again.
+
+        In the order in which it came, whatever the host has cut out meanwhile.
+
+        Raises:
+            ConfigError: a message changed after it was sealed.
+        """
+        new = [message for message in messages if message.id is not None and self._seen.get(message.id) is not message]
+        if not new:
+            return
+        if not self.asked and any(isinstance(message, AIMessage) for message in new):
+            raise HostUnsupported(
+                "the agent's model was asked without memory: MemoryMiddleware.wrap_model_call never ran; leave it in the"
+                " middleware as it is"
+            )
+        seen = self._seen | {message.id: message for message in new if message.id is not None}
+        try:
+            self.turn.observe(list(seen.values()))
+        except RevisionConflict as error:
+            raise ConfigError(
+                "a message was changed after memory had sealed it, by another middleware perhaps; put MemoryMiddleware"
+                " first in middleware=[…], so that it sees what the others have made of it"
+            ) from error
+        self._seen = seen
+
+    # ---- end ---------------------------------------------------------------------------------------------------------
+
+    def end(self, end: End, /) -> None:
+        """
+        End the turn as its run ended, or leave it suspended.
+
+        Where the run has an error of its own, that is the one to see: what goes wrong here is told beside it.
+        """
+        if end.error is None:
+            self._end(end)
+            return
+        try:
+            self._end(end)
+        except Exception as ending:  # noqa: BLE001 - whatever it is, the run's own error must not be hidden by it
+            end.error.add_note(f"optchat could not end the turn: {ending}")
+
+    async def end_async(self, end: End, /) -> None:
+        """:meth:`end`, in a thread, whatever is cancelled."""
+        await self.threads.finish(lambda: self.end(end))
+
+    def _end(self, end: End) -> None:
+        if end.paused or (end.error is None and not self.finished):
+            # The agent's end was not reached, and nothing failed: it waits, for an answer or at a breakpoint.
+            try:
+                self.driver.suspend()
+            except TurnEnded:  # by whoever began another one
+                return
+            return
+        outcome: Outcome = "completed"
+        if end.error is not None:
+            outcome = "failed" if isinstance(end.error, Exception) else "interrupted"
+            self._seal_results()
+        elif self.turn.pending:
+            outcome = "interrupted"
+        self.driver.end(outcome, None if end.error is None else type(end.error).__name__)
+
+    def _seal_results(self) -> None:
+        """What tools gave whose neighbour failed: they did answer, though the state will never say so."""
+        for call in self.turn.pending:
+            result = self.results.get(call.call_id)
+            if result is not None:
+                self.turn.add(result)
