@@ -133,12 +133,20 @@ class Unaware(LabHost):
 
 
 class Repeating(LabHost):
-    """It seals the last message again after each step."""
+    """It seals the last message again after each step, and keeps it twice."""
+
+    def __init__(self, *made: Any) -> None:
+        super().__init__(*made)
+        self.again: list[Any] = []
 
     def observe(self, turn: optchat.Turn[Any]) -> None:
         super().observe(turn)
         if not any("call" in part or "answers" in part for part in self.log[-1]["parts"]):
             turn.add(self.log[-1])
+            self.again.append(self.log[-1])
+
+    def kept(self) -> list[Any]:
+        return [*super().kept(), *self.again]
 
 
 class Truncating(LabHost):
@@ -211,6 +219,13 @@ class Indiscreet(LabHost):
         turn.assistant(inner)
 
 
+class Trusting(LabHost):
+    """It takes its own transcript for what it was."""
+
+    def reconcile(self, session: optchat.Session[Any]) -> None:
+        pass
+
+
 class Meddling(LabHost):
     """It adds a line to the host's instructions."""
 
@@ -249,5 +264,6 @@ BROKEN: Sequence[Any] = [
     _broken("unanswered_calls_of_an_interrupted_turn_are_not_sent_again", host=Clinging),
     _broken("answers_from_memory_are_no_evidence", host=Decorating),
     _broken("a_nested_run_leaves_only_its_report", host=Indiscreet),
+    _broken("an_edited_history_is_noticed", host=Trusting),
     _broken("the_host_s_own_settings_are_its_own", host=Meddling),
 ]

@@ -6,7 +6,9 @@ Its messages are dicts; its loop asks a model, runs tools side by side, can be c
 
 import asyncio
 import base64
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import optchat
@@ -16,6 +18,7 @@ from optchat.testing import AdapterContract, HostRun
 from optchat.testing.contract import INTERRUPTED_TOOL
 
 Lab = dict[str, Any]
+TRANSCRIPTS: dict[tuple[Path, str], list[Any]] = {}  # what the framework keeps of each session
 BUDGET = optchat.Budget(64_000, 1_000)
 OWN = {"model": "lab-1", "instructions": "Be careful.", "tools": ["build"], "may": ["read"]}
 
@@ -79,15 +82,21 @@ def lab_native(message: optchat.HostMessage) -> list[Lab]:
 class LabHost:
     """The framework and the glue round it; a subclass does one thing wrong."""
 
-    def __init__(self, memory: optchat.Memory, key: str, adapter: Any, native: Callable[..., Any]) -> None:
-        self.memory, self.key, self.adapter, self.native = memory, key, adapter, native
+    def __init__(
+        self, memory: optchat.Memory, key: str, adapter: Any, native: Callable[..., Any], history: list[Any]
+    ) -> None:
+        self.memory, self.key, self.adapter, self.native, self.history = memory, key, adapter, native, history
         self.log: list[Any] = []
         self.requests: list[list[Any]] = []
         self.settings: list[object] = []
 
     def begin(self, request: str) -> optchat.Turn[Any]:
         session = self.memory.session(self.key, adapter=self.adapter, host=self.adapter.info.name)
+        self.reconcile(session)
         return session.turn(self.native(optchat.HostMessage.user(request))[0])
+
+    def reconcile(self, session: optchat.Session[Any]) -> None:
+        session.reconcile(self.history)
 
     def messages(self, turn: optchat.Turn[Any]) -> list[Any]:
         return turn.context(BUDGET, active=self.log).messages
@@ -134,7 +143,10 @@ class LabHost:
             self.observe(turn)
 
     def run(self, request: str, steps: Any, nested: tuple[str, str] | None = None) -> HostRun[Any]:
-        turn = self.begin(request)
+        try:
+            turn = self.begin(request)
+        except optchat.ResyncNeeded as differs:
+            return HostRun([], [], differs)
         self.log += self.native(optchat.HostMessage.user(request))
         error: BaseException | None = None
         try:
@@ -144,7 +156,11 @@ class LabHost:
         except BaseException as raised:  # noqa: BLE001 - what a host passes on
             error = raised
         self.end(turn, error)
+        self.history += self.kept()
         return HostRun(self.requests, self.stored(), error, self.settings)
+
+    def kept(self) -> list[Any]:
+        return self.log
 
     def stored(self) -> list[Any]:
         return self.log
@@ -155,6 +171,9 @@ class LabContract(AdapterContract[Any]):
 
     codec: Any = LabAdapter()
     host: type[LabHost] = LabHost
+
+    def transcript(self, memory: optchat.Memory, key: str) -> list[Any]:
+        return TRANSCRIPTS.setdefault((memory.path, key), [])
 
     def adapter(self) -> Any:
         return self.codec
@@ -169,11 +188,16 @@ class LabContract(AdapterContract[Any]):
         request: str,
         script: Sequence[optchat.HostMessage | BaseException],
     ) -> HostRun[Any]:
-        return self.host(memory, key, self.adapter(), self.native).run(request, iter(script))
+        history = self.transcript(memory, key)
+        return self.host(memory, key, self.adapter(), self.native, history).run(request, iter(script))
 
     def drive_nested(self, memory: optchat.Memory, key: str, request: str, inner: str, report: str) -> HostRun[Any]:
-        host = self.host(memory, key, self.adapter(), self.native)
+        host = self.host(memory, key, self.adapter(), self.native, self.transcript(memory, key))
         return host.run(request, iter([optchat.HostMessage.assistant("Surveyed.")]), nested=(inner, report))
+
+    def edit(self, memory: optchat.Memory, key: str, old: str, new: str) -> None:
+        history = self.transcript(memory, key)
+        history[:] = json.loads(json.dumps(history).replace(old, new))
 
     def thinking(self, text: str) -> Sequence[Any]:
         return [{"who": "assistant", "parts": [{"thought": text}, {"text": "Done."}]}]

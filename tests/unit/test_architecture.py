@@ -55,7 +55,13 @@ THIRD_PARTY: dict[str, set[str]] = {
     "click": {"cli"},
     "rich": {"cli"},
     "platformdirs": {"cli"},
+    "agents": {"adapters"},
+    "langchain": {"adapters"},
+    "langchain_core": {"adapters"},
+    "langgraph": {"adapters"},
     "mcp": {"adapters"},
+    "pydantic": {"adapters"},
+    "pydantic_ai": {"adapters"},
     "hypothesis": {"testing"},
     "pytest": {"testing"},
 }

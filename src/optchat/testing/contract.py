@@ -12,7 +12,7 @@ Refuses to know: any host; pytest, until a clause has to be skipped.
         def drive(self, memory, key, request, script): ...
 
 ``adapter`` and ``native`` alone give the clauses of the codec; ``drive`` gives those of the glue. What a host has not,
-skips by name: no thinking, no images, no nested runs.
+skips by name: no thinking, no images, no nested runs, no history of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, overload
 
 from attrs import frozen
 
+from optchat.core.errors import ResyncNeeded
 from optchat.core.messages import HostMessage, Part, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.retrieval import SessionInfo
 from optchat.memory.memory import Memory
@@ -101,6 +102,10 @@ class AdapterContract(CodecClauses[M]):
 
     def drive_nested(self, memory: Memory, key: str, request: str, inner: str, report: str) -> HostRun[M]:
         """One user turn in which an agent runs within: it says ``inner`` to itself, and ``report`` comes of it."""
+        raise NotImplementedError
+
+    def edit(self, memory: Memory, key: str, old: str, new: str) -> None:
+        """Change a text in the transcript that the host keeps of the session ``key``, as its user may, and tell nobody."""
         raise NotImplementedError
 
     def settings(self) -> object:
@@ -245,6 +250,22 @@ class AdapterContract(CodecClauses[M]):
             shown = "\n".join(text_of(part) for part in parts)
             assert "Musing within." not in shown, "the nested run's own messages were sealed"
             assert "The survey is done." in shown, "the nested run's report was not sealed"
+
+    def test_an_edited_history_is_noticed(self) -> None:
+        """A transcript that is as it was is no difference; one that was changed stops the turn before it begins."""
+        if not self._overrides("edit"):
+            skip("no history that could be edited unseen: override edit() if the host keeps one")
+        with self.memory() as memory:
+            self._run(memory, "mine", "Add a queue.", call("c1"), _answer("Added."))
+            self._run(memory, "mine", "And a log.", _answer("Logged."))
+            before = self._found(memory, "mine")
+            self.edit(memory, "mine", "Add a queue.", "Add a stack.")
+            run = self._driven(memory, "mine", "Test it.", _Script(_answer("Tested.")))
+            assert isinstance(run.error, ResyncNeeded), (
+                f"the history was edited, and the run ended with {run.error!r}: reconcile before the turn begins"
+            )
+            assert run.requests == [], "the model was asked with a memory of what was never said"
+            assert self._found(memory, "mine").length == before.length, "something was sealed after the edit"
 
     def test_the_host_s_own_settings_are_its_own(self) -> None:
         """Instructions, tools, permissions and the model are what they were without memory."""
