@@ -13,6 +13,7 @@ import pytest
 
 import optchat
 from optchat.engine import lifecycle
+from optchat.memory.retrieving import retrieve
 from optchat.store import search
 from optchat.testing import DeterministicSummarizer
 from tests.store.plans import Statement, assert_searches, recorded, scans
@@ -143,6 +144,8 @@ def scenario(path: Path, statements: dict[str, Statement]) -> None:
         with memory.pin() as pinned:
             for eyes in (memory, pinned, reader):
                 read_all(eyes, memory)
+            retrieve(memory, "memory_sessions", {}, snapshot=pinned.snapshot.id)
+        retrieve(memory, "memory_sessions", {}, turn=reader.id, session=memory.session("s0").id)
         reader.end("completed")
         memory.settle()
 

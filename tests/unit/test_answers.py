@@ -8,6 +8,7 @@ import pytest
 from attrs import evolve, fields
 
 from optchat.core.answers import ANSWER_BYTES, Answer, answer_json, fitting
+from optchat.core.cursors import query_digest, write_cursor
 from optchat.core.messages import BlobPart
 from optchat.core.retrieval import Dates, Hit, Line, Page, SearchPage, SessionInfo, TurnInfo, ZoomResult
 from optchat.core.snapshots import Snapshot
@@ -150,6 +151,26 @@ def test_what_fitting_says_does_fit_and_no_more(kind: str) -> None:
     assert count is not None
     assert fitting(shortened(count)) is None
     assert fitting(shortened(count + 4 if kind != "surrogates" else count + 12)) is not None
+
+
+@pytest.mark.parametrize("kind", ["text", "hits"])
+def test_a_last_page_that_is_read_in_part_has_room_for_its_cursor(kind: str) -> None:
+    """It had none while it was whole. Without the room the part was cut, and nothing led to its rest."""
+    last = (
+        evolve(record("\x01" * 20_000), cursor=None) if kind == "text" else evolve(hits(*["a" * 900] * 50), cursor=None)
+    )
+    most = (1 << 62) - 1
+    cursor = write_cursor(query_digest("a"), most, most, most, most, most)
+
+    count = fitting(last)
+
+    assert count is not None
+    part = (
+        evolve(last, text="\x01" * count, cursor=cursor, complete=False)
+        if isinstance(last, ZoomResult)
+        else evolve(last, items=last.items[:count], cursor=cursor)
+    )
+    assert fitting(part) is None
 
 
 def test_what_cannot_be_shortened_is_still_answered() -> None:

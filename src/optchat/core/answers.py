@@ -28,6 +28,7 @@ from optchat.core.snapshots import Snapshot
 ANSWER_BYTES: Final = 32_768
 MAX_ATTACHMENTS: Final = 8  # of an answer that is too large; each is about 100 bytes
 URI_CHARACTERS: Final = 200  # a data: address may be megabytes
+CURSOR_BYTES: Final = 200  # more than the longest: a digest and five numbers of 19 digits, as base64
 
 Answer: TypeAlias = ZoomResult | SearchPage | Dates | Page[SessionInfo]
 
@@ -63,6 +64,8 @@ def fitting(result: Answer, *, limit_bytes: int = ANSWER_BYTES) -> int | None:
     spare = limit_bytes - _size(plain)
     if spare >= 0:
         return None
+    if plain.get("cursor", "") is None:  # the last page, whole: read in part, it will have one
+        spare -= CURSOR_BYTES
     name = _long_field(result)
     if name == "text":
         text: str = plain[name]
