@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -310,6 +310,31 @@ def content_sha256(kind: RecordKind, part: Part) -> bytes:
     """The hash that a part is sealed under, without what else sealing makes of it."""
     payload, structure, _blobs = _encode(part)
     return record_sha256(kind, None if structure is None else _dumps(structure), payload)
+
+
+def list_ordinals(messages: Iterable[Sequence[HostMessage]], beside: Mapping[int, frozenset[bytes]]) -> list[int]:
+    """
+    The ordinals of a turn's messages, of its host's list, request first.
+
+    A message's place in the list is its ordinal, as long as all of the turn is in the list. Reports and notes are also
+    sealed beside it, by a program or an integration, and take a place that the list knows nothing of: what follows
+    moves on by one.
+
+    Args:
+        messages: what each native message says.
+        beside: the reports and notes that are sealed in the turn: by ordinal, the hashes of what they say.
+    """
+    ordinals: list[int] = []
+    ordinal = 0
+    for said in messages:
+        reports = {
+            content_sha256("report", part) for each in said for part in each.parts if isinstance(part, ReportPart)
+        }
+        while ordinal in beside and not reports & beside[ordinal]:
+            ordinal += 1
+        ordinals.append(ordinal)
+        ordinal += 1
+    return ordinals
 
 
 def message_event(key: str, number: int) -> bytes:

@@ -398,6 +398,12 @@ def seal_next(
         return SealedNext(sealed, tuple(range(first, first + len(messages))))
 
 
+def places(scope: Scope, turn_pk: int, messages: Sequence[Sequence[HostMessage]]) -> list[int]:
+    """The ordinals in a turn of its host's list, given as what each native message says."""
+    with scope.store.read() as db:
+        return rules.list_ordinals(messages, turns.sealed_beside(db, turn_pk))
+
+
 def seal_at(scope: Scope, turn_pk: int, session_id: str, generation: int, parts: Sequence[SealedPart]) -> Sealed:
     """Seal parts that say themselves where they belong, in one transaction; none, if all of them are there."""
     with scope.store.read() as db:

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from optchat.core.lineage import Chain
 from optchat.core.publications import TurnState
+from optchat.core.records import KIND_NUMBER
 from optchat.core.refs import KEY_MASK
 from optchat.core.terms import Outcome
 from optchat.store.rows import Connection, Row, all_rows, blobs, insert, one_row, one_value, run, with_flags
@@ -314,6 +315,18 @@ def last_message_ordinal(db: Connection, turn_pk: int) -> int:
     """The highest message ordinal that is sealed in a turn, or -1."""
     value = one_value(db, "SELECT max(message) FROM record WHERE turn_pk = :turn", {"turn": turn_pk})
     return -1 if value is None else int(value)
+
+
+def sealed_beside(db: Connection, turn_pk: int) -> dict[int, frozenset[bytes]]:
+    """The reports and notes that are sealed in a turn: by message ordinal, the hashes of their contents."""
+    found: dict[int, frozenset[bytes]] = {}
+    for ordinal, sha256 in all_rows(
+        db,
+        "SELECT message, sha256 FROM record WHERE turn_pk = :turn AND kind IN (:report, :note)",
+        {"turn": turn_pk, "report": KIND_NUMBER["report"], "note": KIND_NUMBER["note"]},
+    ):
+        found[ordinal] = found.get(ordinal, frozenset()) | {sha256}
+    return found
 
 
 # ---- staging ---------------------------------------------------------------------------------------------------------

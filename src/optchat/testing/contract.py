@@ -105,7 +105,7 @@ class AdapterContract(CodecClauses[M]):
         raise NotImplementedError
 
     def edit(self, memory: Memory, key: str, old: str, new: str) -> None:
-        """Change a text in the transcript that the host keeps of the session ``key``, as its user may, and tell nobody."""
+        """Change a text in the transcript that the host keeps of the session, as its user may, and tell nobody."""
         raise NotImplementedError
 
     def settings(self) -> object:
