@@ -16,11 +16,20 @@ nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "venv"
 nox.options.error_on_external_run = True
 # What CI runs. The rest is slow or prints figures: docs writes files, bench, soak and floors are run by hand.
-nox.options.sessions = ["tests", "property", "crash", "typing", "lint", "docs", "wheel"]
+nox.options.sessions = ["tests", "property", "crash", "typing", "lint", "docs", "wheel", "hosts"]
 
 ROOT = Path(__file__).parent
-PYTHON_FILES = ["src", "tests", "docs", "benchmarks", "tools", "noxfile.py"]
+PYTHON_FILES = ["src", "tests", "docs", "benchmarks", "examples", "tools", "noxfile.py"]
 EXTRAS = "anthropic,cli,offline,openai,testing"
+# The hosts' frameworks, each an extra: the folder of its tests, and the extras that these need.
+HOSTS = {
+    "openai_agents": ("openai-agents",),
+    "pydantic_ai": ("pydantic-ai",),
+    "langchain": ("langchain",),
+    "mcp": ("mcp", "cli"),
+    "two_hosts": ("openai-agents", "pydantic-ai"),
+}
+ALL_EXTRAS = ",".join(sorted({EXTRAS, *(extra for extras in HOSTS.values() for extra in extras)}))
 
 
 @nox.session
@@ -52,6 +61,20 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize("versions", ["newest", "oldest"])
+@nox.parametrize("host", list(HOSTS))
+def hosts(session: nox.Session, host: str, versions: str) -> None:
+    """Run a host's tests with its framework and nothing else installed, the newest version and the oldest allowed."""
+    extras = HOSTS[host]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    floors = [item.replace(">=", "==") for extra in extras for item in project["optional-dependencies"][extra]]
+    session.install(
+        f".[{','.join(extras)},testing]", *development("pytest-xdist"), *(floors if versions == "oldest" else [])
+    )
+    session.run("pytest", "-n0", "-m", "host", f"tests/integrations/{host}", *session.posargs)
+
+
+@nox.session
 def floors(session: nox.Session) -> None:
     """Run the everyday suite with the oldest versions that pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -66,7 +89,7 @@ def floors(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types with mypy and pyright, both strict; then programs that use the package."""
-    session.install(f".[{EXTRAS}]", *development("mypy", "pyright", "pytest-xdist"))
+    session.install(f".[{ALL_EXTRAS}]", *development("mypy", "pyright", "pytest-xdist"))
     failed = []
     for command in (["mypy"], ["pyright", "--warnings"], ["pytest", "-n0", "-m", "typing", "tests/typing"]):
         try:
@@ -93,7 +116,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Check that the generated pages are up to date; `nox -s docs -- write` writes them."""
-    session.install(f".[{EXTRAS}]")
+    session.install(f".[{ALL_EXTRAS}]")
     session.run("python", "docs/generate.py", *([] if session.posargs == ["write"] else ["--check"]))
 
 
