@@ -43,7 +43,7 @@ def test_b_sees_it_in_a_later_turn_too(memory: optchat.Memory) -> None:
     with a.turn("Should we use Redis for the queue?") as turn:
         turn.assistant(DECISION)
     messages = ask(memory, "b", "add a persistent queue")
-    named = [line for line in block(messages, "shared_memory").splitlines() if "Decided against Redis" in line]
+    named = [line for line in block(messages, "since").splitlines() if "Decided against Redis" in line]
     assert named[0].startswith(f"pub:1+1 [{a.id}] | ")
 
 

@@ -51,10 +51,11 @@ def test_b_stays_on_its_snapshot_through_the_tool_loop(memory: optchat.Memory, p
     later = Scripted(says("Now I see it."))
     with b.turn("and now?") as turn:
         converse(turn, later)
-    shared = block(later.messages[0], "shared_memory")
-    assert "zebra decided" in shared
-    assert "quagga decided" in shared
-    assert 'through="4"' in shared
+    assert 'through="1"' in block(later.messages[0], "shared_memory")
+    new = block(later.messages[0], "since")
+    assert "zebra decided" in new
+    assert "quagga decided" in new
+    assert 'shared_through="4"' in new
 
 
 def test_every_read_of_the_turn_agrees(memory: optchat.Memory) -> None:
@@ -108,7 +109,9 @@ def test_pending_says_what_is_on_its_way(memory: optchat.Memory) -> None:
         again = next(each.text for each in turn.context(optchat.Budget(32_000, 1_000)).blocks if each.kind == "shared")
         assert again == shared
     preview = memory.session("b").preview(optchat.Budget(32_000, 1_000))
-    assert 'pending="0"' in preview.blocks[1].text
+    assert preview.blocks[1].text == shared
+    assert preview.blocks[3].kind == "since"
+    assert 'pending="0"' in preview.blocks[3].text
 
 
 def test_a_late_summary_moves_nothing_that_was_rendered(memory: optchat.Memory) -> None:

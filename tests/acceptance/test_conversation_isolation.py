@@ -54,7 +54,7 @@ def test_as_proposal_is_foreign_evidence(memory: optchat.Memory, b: optchat.Sess
     messages = do_that(b)
     a = memory.session("a")
     holding = [message for message in messages if "staging" in str(message["content"])]
-    assert [message["content"] for message in holding] == [block(messages, "shared_memory")]
+    assert [message["content"] for message in holding] == [block(messages, "since")], "B's second turn: it is new"
     line = next(line for line in holding[0]["content"].splitlines() if "staging" in line)
     assert line.startswith(f"pub:1+1 [{a.id}] | ")
     assert a.id != b.id
@@ -63,9 +63,11 @@ def test_as_proposal_is_foreign_evidence(memory: optchat.Memory, b: optchat.Sess
 
 def test_bs_own_history_is_bs_alone(b: optchat.Session[Any]) -> None:
     messages = do_that(b)
-    own = block(messages, "session_memory").splitlines()
-    assert own[0] == f'<session_memory session="{b.id}" generation="0" through="2">'
-    assert [line.split(" | ")[0] for line in own[1:-1]] == ["0+1", "1+1"]
+    assert block(messages, "session_memory").startswith(f'<session_memory session="{b.id}" generation="0" through="0">')
+    new = block(messages, "since").splitlines()
+    assert 'session_through="2"' in new[0]
+    own = [line for line in new[1:-1] if not line.startswith("pub:")]
+    assert [line.split(" | ")[0] for line in own] == ["0+1", "1+1"]
     assert not any("staging" in line for line in own)
 
 
@@ -84,7 +86,7 @@ def test_a_failed_attempt_of_a_is_labelled_as_that(memory: optchat.Memory, b: op
         turn.assistant("switched")
         raise RuntimeError
     messages = do_that(b)
-    line = next(line for line in block(messages, "shared_memory").splitlines() if "blue/green" in line)
+    line = next(line for line in block(messages, "since").splitlines() if "blue/green" in line)
     assert line.startswith(f"pub:2+1 [{a.id} failed] | failed: ")
 
 
