@@ -139,7 +139,8 @@ class AdapterContract(CodecClauses[M]):
             session = memory.session("mine", adapter=self.adapter(), host=info.host)
             (turn,) = session.turns().items
             own = [native for native in run.stored if not _is_memory(said_by(self.adapter(), native))]
-            again = session.turn("Add a queue.", turn_id=turn.id)
+            request = next(native for native in own if self.adapter().decode(native))  # with its key, if it has one
+            again = session.turn(request, turn_id=turn.id)
             again.observe(own)
             again.end("failed")
             assert session.info().length == len(found), "the same messages, delivered again, were sealed again"

@@ -4,9 +4,9 @@ LangChain's messages, whatever model they come from.
 Decides: what a message says in neutral terms, which of them carry memory, and what one costs.
 Refuses to know: agents, graphs and threads; rules of memory.
 
-A graph's reducer keeps the ids of a thread's messages apart, so that an id is the message's key. Reasoning and what only
-a provider reads stay in the native message, which is sent as it came. A summary that LangChain's own middleware wrote is
-no source: it decodes to nothing.
+A graph's reducer keeps the ids of a thread's messages apart, so that an id is the message's key. Reasoning, and what
+only a provider reads, stay in the native message, which is sent as it came. A summary that LangChain's own middleware
+wrote is no source: it decodes to nothing.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ _MEDIA: Final = {"image": "image/*", "audio": "audio/*", "video": "video/*", "fi
 _IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 _FILES: Final = frozenset({"file", "input_file", "document", "audio", "input_audio", "video", "media"})
 _OPAQUE: Final = frozenset({"signature", "thought_signature", "data", "encrypted_content", "encrypted_index"})
+_NAME_OF_KIND: Final = frozenset({"type"})
 _KNOWN_TWICE: Final = frozenset({"tool_calls", "function_call", "lc_source"})  # counted where they are structured
 
 
@@ -94,8 +95,7 @@ class LangChainMessages(HostAdapter[AnyMessage]):
         given: BaseMessage = message
         total = MESSAGE_TOKENS + _count_content(cast("object", given.content), tokenizer)
         fields = cast("Mapping[str, object]", given.additional_kwargs)
-        total += sum(count_opaque(value, tokenizer) if key in _OPAQUE else count_value(value, tokenizer)
-                     for key, value in fields.items() if key not in _KNOWN_TWICE)  # fmt: skip
+        total += _count_fields(fields, tokenizer, without=_KNOWN_TWICE)
         if given.name:
             total += tokenizer.count(given.name)
         if isinstance(given, AIMessage):
@@ -131,11 +131,15 @@ def _plain(message: AIMessage) -> bool:
 
 def _calls(message: AIMessage) -> list[ToolCallPart]:
     """The calls as they can be answered; those whose arguments are no JSON stand with what the model wrote."""
-    made = [ToolCallPart(call["id"] or "", call["name"], as_json(call["args"], "a call's arguments"))
-            for call in message.tool_calls]  # fmt: skip
-    for broken in message.invalid_tool_calls:
-        if broken.get("id"):
-            made.append(ToolCallPart(broken["id"] or "", broken["name"] or "", broken["args"] or ""))
+    made = [
+        ToolCallPart(call["id"] or "", call["name"], as_json(call["args"], "a call's arguments"))
+        for call in message.tool_calls
+    ]
+    made += [
+        ToolCallPart(broken["id"], broken["name"] or "", broken["args"] or "")
+        for broken in message.invalid_tool_calls
+        if broken["id"]  # LangChain answers these itself; one without an id can have no answer
+    ]
     return made
 
 
@@ -199,8 +203,15 @@ def _count_block(block: object, tokenizer: Tokenizer) -> int:
     fields = cast("Mapping[str, object]", block)
     if kind in _FILES:
         return max(FILE_TOKENS, _held_bytes(fields) // FILE_BYTES_PER_TOKEN)
-    return sum(count_opaque(value, tokenizer) if key in _OPAQUE else count_value(value, tokenizer)
-               for key, value in fields.items() if key != "type")  # fmt: skip
+    return _count_fields(fields, tokenizer, without=_NAME_OF_KIND)
+
+
+def _count_fields(fields: Mapping[str, object], tokenizer: Tokenizer, *, without: frozenset[str]) -> int:
+    return sum(
+        count_opaque(value, tokenizer) if key in _OPAQUE else count_value(value, tokenizer)
+        for key, value in fields.items()
+        if key not in without
+    )
 
 
 def _held_bytes(value: object) -> int:

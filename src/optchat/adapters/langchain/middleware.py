@@ -22,6 +22,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from optchat.adapters.checking import check_host
+from optchat.adapters.driving import plain
 from optchat.adapters.langchain.codec import INFO
 from optchat.adapters.langchain.runs import WATCH, Name, Run
 from optchat.adapters.langchain.turns import CODEC, DrivenTurn, Marks, begin, beginning, position
@@ -115,7 +116,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         given: object = memory
         if not isinstance(given, (Memory, AsyncMemory)):
             raise BadArgument(f"a {type(given).__name__} is no memory; pass what optchat.open() gave")
-        self._memory = given.sync if isinstance(given, AsyncMemory) else given
+        self._memory = plain(given)
         self._budget = budget
         self._session_key = session_key
         self._project = project
@@ -198,9 +199,9 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     ) -> ToolMessage | Command[Any]:
         """:meth:`wrap_tool_call`, awaited."""
         here = self._here()
-        turn = here.turn or await self._threads.run(partial(self._turn_of_tool, request, here))
+        turn = await self._threads.run(partial(self._turn_of_tool, request, here))
         result = await handler(request)
-        if turn is not None and not Marks.of(request.state).within and isinstance(result, ToolMessage):
+        if turn is not None and isinstance(result, ToolMessage):
             turn.results[result.tool_call_id] = result
         return result
 
@@ -240,16 +241,16 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
 
     def _begin(self, here: _Here, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         with here.run.lock:
-            turn = here.turn
-            if turn is None:
-                if marks.within:
-                    raise HostUnsupported(
-                        "an agent within another one's turn went on without it; let the outer agent go on first"
-                    )
-                session = self._memory.session(here.name[2], adapter=CODEC, host=INFO.name, project=self._project)
-                turn = begin(session, messages, marks, self._budget, self._threads)
-                turn.graph = _graph(here.config)
-                here.run.held[here.name] = turn
+            if here.turn is not None:  # begun by a tool beside this one
+                return here.turn
+            if marks.within:
+                raise HostUnsupported(
+                    "an agent within another one's turn went on without it; let the outer agent go on first"
+                )
+            session = self._memory.session(here.name[2], adapter=CODEC, host=INFO.name, project=self._project)
+            turn = begin(session, messages, marks, self._budget, self._threads)
+            turn.graph = _graph(here.config)
+            here.run.held[here.name] = turn
             return turn
 
     def _turn(self, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
@@ -258,7 +259,8 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
 
     async def _turn_async(self, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         here = self._here()
-        return here.turn or await self._threads.run(partial(self._begin, here, messages, marks))
+        held = here.turn
+        return await self._threads.run(partial(self._begin, here, messages, marks)) if held is None else held
 
     def _active(self, turn: DrivenTurn, messages: Sequence[AnyMessage], marks: Marks) -> list[AnyMessage]:
         return list(messages) if marks.within else turn.own(messages)
@@ -284,12 +286,12 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     def _turn_of_tool(self, request: ToolCallRequest, here: _Here) -> DrivenTurn | None:
         """The turn that a tool answers in; None within another one's turn, where its answer is nobody else's."""
         state: object = request.state
-        marks = Marks.of(state) if isinstance(state, Mapping) else Marks()
+        kept = cast("Mapping[str, Any]", state if isinstance(state, Mapping) else {})
+        marks = Marks.of(kept)
         if marks.within:
             return None
         if here.turn is not None or marks.request is None:
             return here.turn
-        kept = cast("Mapping[str, Any]", state)
         return self._begin(here, kept["messages"], marks)
 
     # ---- memory tools ------------------------------------------------------------------------------------------------

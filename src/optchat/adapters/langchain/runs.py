@@ -1,13 +1,14 @@
 """
 Which run of a graph a hook is called in, and how that run ends.
 
-Decides: what is one run: the outermost graph, with all that runs within it; and that its end is heard, whoever begins it.
+Decides: what is one run: the outermost graph, with all that runs within it; and that its end is heard, whoever begins
+it.
 Refuses to know: memory, and what a turn is.
 
 A middleware's own hooks see neither errors, nor cancellations, nor pauses: only a callback of the whole run does. One
-that has to be passed with each call would be forgotten, and turns would silently stay open. So the one watch below joins
-every run of this process, by LangChain's own hook for that; of runs without memory it keeps a table entry while they
-last, and nothing else.
+that has to be passed with each call would be forgotten, and turns would silently stay open. So the one watch below
+joins every run of this process, by LangChain's own hook for that; of runs without memory it keeps a table entry while
+they last, and nothing else.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Run:
     """A run of an outermost graph. ``held``: what middlewares keep for as long as it lasts."""
 
     run_id: UUID
-    held: dict[Name, Ending] = field(factory=dict)
-    begun: set[Name] = field(factory=set)  # sessions whose agent began in this run
+    held: dict[Name, Ending] = field(factory=dict[Name, Ending])
+    begun: set[Name] = field(factory=set[Name])  # sessions whose agent began in this run
     paused: bool = False
     lock: threading.RLock = field(factory=threading.RLock)  # tools run side by side, and one turn is begun once
 
@@ -98,6 +99,7 @@ class Watch(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A graph, a node of one, or anything else that runs."""
+        del serialized, inputs, kwargs
         self._began(run_id, parent_run_id, metadata)
 
     def on_tool_start(
@@ -111,6 +113,7 @@ class Watch(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """A tool, which may run an agent."""
+        del serialized, input_str, kwargs
         self._began(run_id, parent_run_id, metadata)
 
     def _began(self, run_id: UUID, parent_run_id: UUID | None, metadata: Mapping[str, object] | None) -> None:
@@ -124,38 +127,43 @@ class Watch(BaseCallbackHandler):
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool is done."""
+        del output, kwargs
         self._entries.pop(run_id, None)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """A tool failed, or asks for a pause."""
+        del error, kwargs
         self._entries.pop(run_id, None)
 
     # A manager of a loop awaits a coroutine function, and any other would keep the loop waiting for the database; one
     # without a loop would have to make a loop for a coroutine, at each end of any run. So each gets its own.
 
     @property
-    def on_chain_end(self) -> Callable[..., Awaitable[None] | None]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - the manager looks it up and calls it
+    def on_chain_end(self) -> Callable[..., Awaitable[None] | None]:  # pyright: ignore[reportIncompatibleMethodOverride] - the manager looks it up and calls it
         """A run is over."""
         return self._ended_async if _in_a_loop() else self._ended
 
     @property
-    def on_chain_error(self) -> Callable[..., Awaitable[None] | None]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride] - the manager looks it up and calls it
+    def on_chain_error(self) -> Callable[..., Awaitable[None] | None]:  # pyright: ignore[reportIncompatibleMethodOverride] - the manager looks it up and calls it
         """A run failed, was cancelled, or pauses."""
         return self._failed_async if _in_a_loop() else self._failed
 
     def _ended(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        del outputs, kwargs
         run = self._over(run_id)
         if run is not None:
             for held in run.held.values():
                 held.end(End(paused=run.paused))
 
     async def _ended_async(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        del outputs, kwargs
         run = self._over(run_id)
         if run is not None:
             for held in run.held.values():
                 await held.end_async(End(paused=run.paused))
 
     def _failed(self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
+        del kwargs
         run = self._over(run_id, parent_run_id, error)
         if run is not None:
             for held in run.held.values():
@@ -164,6 +172,7 @@ class Watch(BaseCallbackHandler):
     async def _failed_async(
         self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
+        del kwargs
         run = self._over(run_id, parent_run_id, error)
         if run is not None:
             for held in run.held.values():

@@ -12,6 +12,7 @@ older one.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
@@ -196,8 +197,8 @@ def _compare(session: ThreadSession, history: Sequence[AnyMessage], before: str 
     """
     Compare a thread's earlier messages with what is sealed of them.
 
-    Where they differ because the thread was set back to an older checkpoint, or goes on from another branch, the session
-    follows: the state names its last turn, which is then not the session's last. Any other difference stands.
+    Where they differ because the thread was set back to an older checkpoint, or goes on from another branch, the
+    session follows: the state names its last turn, which is then not the session's last. Any other difference stands.
 
     Without a mark of a turn before, the messages are what a program keeps by itself, perhaps only the newest of them,
     perhaps under new ids: they are taken over by an empty session, and else not looked at.
@@ -230,6 +231,11 @@ def _is_last(session: ThreadSession, turn_id: str) -> bool:
             return last == turn_id
 
 
+def _is_cancellation(error: BaseException) -> bool:
+    """Whether a run was stopped rather than failed. LangGraph wraps a node's own cancellation into an exception."""
+    return not isinstance(error, Exception) or isinstance(error.__cause__, asyncio.CancelledError)
+
+
 # ---- the turn --------------------------------------------------------------------------------------------------------
 
 
@@ -243,8 +249,8 @@ class DrivenTurn:
     asked: bool = False  # an answer may have come: a context was given, here or before a pause
     finished: bool = False  # the agent reached its end
     graph: str = ""  # the namespace of the agent's graph
-    results: dict[str, ToolMessage] = field(factory=dict)  # as tools gave them; the state may never get them
-    _seen: dict[str, AnyMessage] = field(factory=dict)  # by id, in the order in which they came
+    results: dict[str, ToolMessage] = field(factory=dict[str, ToolMessage])  # the state may never get them
+    _seen: dict[str, AnyMessage] = field(factory=dict[str, AnyMessage])  # by id, in the order in which they came
 
     @property
     def turn(self) -> Turn[AnyMessage]:
@@ -281,8 +287,8 @@ class DrivenTurn:
             return
         if not self.asked and any(isinstance(message, AIMessage) for message in new):
             raise HostUnsupported(
-                "the agent's model was asked without memory: MemoryMiddleware.wrap_model_call never ran; leave it in the"
-                " middleware as it is"
+                "the agent's model was asked without memory: MemoryMiddleware.wrap_model_call never ran; leave it as"
+                " it is in a subclass"
             )
         seen = self._seen | {message.id: message for message in new if message.id is not None}
         try:
@@ -324,7 +330,7 @@ class DrivenTurn:
             return
         outcome: Outcome = "completed"
         if end.error is not None:
-            outcome = "failed" if isinstance(end.error, Exception) else "interrupted"
+            outcome = "interrupted" if _is_cancellation(end.error) else "failed"
             self._seal_results()
         elif self.turn.pending:
             outcome = "interrupted"
