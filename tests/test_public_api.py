@@ -31,7 +31,6 @@ CONTRACT = Path(__file__).parents[2] / "shared" / "api.pyi"
 NOT_BUILT: dict[str, tuple[str, ...]] = {
     "part 3, lifecycle": (),
     "part 4, hosts": (
-        "optchat.Policy.checkpoint_share",
         "optchat.adapters.openai_agents.AgentsInput",
         "optchat.adapters.openai_agents.MemoryRunner",
         "optchat.adapters.openai_agents.memory_tools",

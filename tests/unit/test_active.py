@@ -183,7 +183,7 @@ def test_what_was_not_handed_over_is_rebuilt_in_runs() -> None:
         host,
     )
 
-    assert host.runs == [(user("go"), call("a", "b"), result("a"), result("b")), (user(),)]
+    assert host.runs == [(user("go"),), (call("a", "b"), result("a"), result("b")), (user(),)]
     assert [len(native.said) for native in natives] == [1, 1, 2, 1, 1]
     assert natives[3] is handed.natives[0]
 
@@ -196,7 +196,7 @@ def test_results_alone_are_rebuilt_under_their_calls_which_the_host_has() -> Non
 
     assert natives[:2] == [*request.natives, *calling.natives]
     assert said(natives[2:]) == [result("a"), result("b"), user()]
-    assert host.runs == [(call("a", "b"), result("a"), result("b"), user())]
+    assert host.runs == [(call("a", "b"), result("a"), result("b")), (user(),)]
 
 
 def test_only_the_calls_that_the_run_answers_are_put_before_it() -> None:

@@ -138,6 +138,10 @@ class AnthropicMessages(WireAdapter["MessageParam"]):
                 total += count_value(value, tokenizer)
         return total
 
+    def stands_alone(self, message: MessageParam, /) -> bool:
+        """Whether a message that says nothing goes without its neighbours: not thinking, as instructions do."""
+        return mapping(message, "a message").get("role") == "system"
+
     def rebuild(self, messages: Sequence[HostMessage], /) -> Sequence[MessageParam]:
         """
         Messages from sealed ones, in an order that pairs; assistant messages that were sealed apart become one, and so

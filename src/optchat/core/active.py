@@ -2,7 +2,8 @@
 The active transcript (§ 7): the open turn's messages as they are sent.
 
 Decides: the order in which a turn's messages pair, and what is made anew where a host's own message is not at hand.
-Refuses to know: any host's format, and where messages come from.
+Refuses to know: any host's format, where messages come from, and what is left out when there are too many of them
+(:mod:`optchat.core.checkpoint`).
 
 A host's own objects are sent as they were handed over, by identity. Only what this process was not handed is rebuilt,
 and in runs, since some hosts put several results into one message. What was sealed between a call and its results goes
@@ -17,7 +18,7 @@ from typing import Generic, TypeVar
 
 from attrs import frozen
 
-from optchat.core.messages import HostMessage, ToolCallPart
+from optchat.core.messages import HostMessage, ReportPart, ToolCallPart
 from optchat.core.pairing import calls_of, reports_apart, results_of
 from optchat.core.ports import HostAdapter, WireAdapter
 
@@ -26,10 +27,15 @@ M = TypeVar("M")
 
 @frozen
 class Entry(Generic[M]):
-    """One message of the turn: as it was said, and as the host has it, if this process was handed that."""
+    """
+    One message of the turn: as it was said, and as the host has it, if this process was handed that.
+
+    ``records``: the sequence numbers that its parts are sealed under, one a part; None where that is not known.
+    """
 
     messages: tuple[HostMessage, ...]
     natives: tuple[M, ...] = ()
+    records: tuple[int, ...] | None = None
 
     @property
     def calls(self) -> tuple[ToolCallPart, ...]:
@@ -38,6 +44,19 @@ class Entry(Generic[M]):
     @property
     def answered(self) -> tuple[str, ...]:
         return tuple(result.call_id for message in self.messages for result in results_of(message))
+
+
+@frozen
+class Sent(Generic[M]):
+    """
+    What is sent in one piece, all of it or none: a host's message, or what was made of a run of sealed ones.
+
+    ``records``: as an entry's, of all its parts.
+    """
+
+    natives: tuple[M, ...]
+    messages: tuple[HostMessage, ...]
+    records: tuple[int, ...] | None
 
 
 def arrange(entries: Iterable[Entry[M]]) -> list[Entry[M]]:
@@ -92,8 +111,58 @@ def _reports_apart(entries: Iterable[Entry[M]]) -> Iterable[Entry[M]]:
     for entry in entries:
         if entry.natives:
             yield entry
+            continue
+        first = 0
+        for message in entry.messages:
+            end = first + len(message.parts)
+            records = None if entry.records is None else entry.records[first:end]
+            for apart in reports_apart((message,)):
+                yield Entry[M]((apart,), records=_records_of(apart, message, records))
+            first = end
+
+
+def _records_of(apart: HostMessage, message: HostMessage, records: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The records of what stands apart of a message: its reports, or the rest of it."""
+    if records is None or len(apart.parts) == len(message.parts):
+        return records
+    reports = isinstance(apart.parts[0], ReportPart)
+    pairs = zip(message.parts, records, strict=True)
+    return tuple(record for part, record in pairs if isinstance(part, ReportPart) == reports)
+
+
+def sent(entries: Iterable[Entry[M]], adapter: WireAdapter[M]) -> list[Sent[M]]:
+    """
+    Entries as they are sent, in the order that pairs.
+
+    What is rebuilt is rebuilt in runs that begin and end where no call waits, since there no provider joins messages:
+    so that a run can be left out without another one being made otherwise.
+
+    Raises:
+        ToolProtocolError: what must be rebuilt would be invalid.
+    """
+    pieces: list[Sent[M]] = []
+    run: list[Entry[M]] = []
+    calls: dict[str, ToolCallPart] = {}
+
+    def flush() -> None:
+        natives = _rebuilt([message for entry in run for message in entry.messages], calls, adapter)
+        if natives:
+            pieces.append(
+                Sent(tuple(natives), tuple(message for entry in run for message in entry.messages), _all_records(run))
+            )
+        run.clear()
+
+    for entry in arrange(entries):
+        if entry.natives and not _answers_calls_of(run, entry):
+            flush()
+            pieces.append(Sent(entry.natives, entry.messages, entry.records))
+            calls |= {call.call_id: call for call in entry.calls}
         else:
-            yield from (Entry[M]((message,)) for message in reports_apart(entry.messages))
+            if run and _ends(run, entry):
+                flush()
+            run.append(entry)
+    flush()
+    return pieces
 
 
 def transcript(entries: Iterable[Entry[M]], adapter: WireAdapter[M]) -> list[M]:
@@ -103,28 +172,34 @@ def transcript(entries: Iterable[Entry[M]], adapter: WireAdapter[M]) -> list[M]:
     Raises:
         ToolProtocolError: what must be rebuilt would be invalid.
     """
-    natives: list[M] = []
-    run: list[HostMessage] = []
-    calls: dict[str, ToolCallPart] = {}
-    for entry in arrange(entries):
-        if entry.natives and not _answers_calls_of(run, entry):
-            natives += _rebuilt(run, calls, adapter)
-            run = []
-            natives += entry.natives
-            calls |= {call.call_id: call for call in entry.calls}
-        else:
-            run += entry.messages
-    return natives + _rebuilt(run, calls, adapter)
+    return [native for piece in sent(entries, adapter) for native in piece.natives]
 
 
-def _answers_calls_of(run: Sequence[HostMessage], entry: Entry[M]) -> bool:
+def _all_records(run: Sequence[Entry[M]]) -> tuple[int, ...] | None:
+    known = [entry.records for entry in run if entry.records is not None]
+    return tuple(record for records in known for record in records) if len(known) == len(run) else None
+
+
+def _ends(run: Sequence[Entry[M]], entry: Entry[M]) -> bool:
+    """Whether a run ends before an entry: all that it called is answered, and somebody begins to speak anew."""
+    waiting: set[str] = set()
+    for each in run:
+        waiting.update(call.call_id for call in each.calls)
+        waiting.difference_update(each.answered)
+    if waiting or entry.answered:  # a host's own calls, elsewhere, may be what these results answer
+        return False
+    words = any(message.role == "user" for message in entry.messages)
+    return words or bool(run[-1].answered) or any(message.role == "user" for message in run[-1].messages)
+
+
+def _answers_calls_of(run: Sequence[Entry[M]], entry: Entry[M]) -> bool:
     """
     Whether a host's own message brings results of calls that have to be rebuilt: a resumed turn's, answered here.
 
     It is rebuilt with them, from what it says: calls alone would be no valid run, and some hosts put all results of a
     group into one message.
     """
-    made = {call.call_id for message in run for call in calls_of(message)}
+    made = {call.call_id for each in run for call in each.calls}
     return not made.isdisjoint(entry.answered)
 
 

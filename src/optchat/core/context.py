@@ -140,6 +140,26 @@ def previous_exchange_block(
     return MemoryBlock("previous_exchange", block("previous_exchange", attributes, _body(lines)), cache=False)
 
 
+@frozen
+class Checkpoint:
+    """What stands for a part of the active transcript: its block, what that costs, and how many records it shows."""
+
+    block: MemoryBlock
+    tokens: int
+    refs: tuple[str, ...]
+    records: int
+
+
+def checkpoint_block(session: str, records: Sequence[str], lines: Sequence[ShownLine]) -> MemoryBlock:
+    """
+    What the running turn did before the messages that are sent as they were given; ``records``: runs of its own
+    records, as ``start+count``.
+    """
+    attributes: dict[str, str | int] = {"session": session, "records": " ".join(records), "of": CHECKPOINT_OF}
+    return MemoryBlock("checkpoint", block("checkpoint", attributes, _body(lines)), cache=False)
+
+
+CHECKPOINT_OF: Final = "the task below, which goes on: its older calls and results, left out there"
 MISSING_TEXT: Final = "not summarised yet; zoom for the source"
 
 

@@ -47,6 +47,7 @@ class Policy:
     on_failed: OnFailed = "stand_in"
     on_invalid: OnInvalid = "repin"
     memory_max_tokens: int | None = None
+    checkpoint_share: float = 0.5
     leaf_window: int = 8
     workers: int = 8
     summary_attempts: int = 5
@@ -61,8 +62,9 @@ class Policy:
     cost_per_day: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        if not 0.0 <= self.shared_share <= 1.0:
-            raise BadArgument("Policy.shared_share is a share; give it from 0.0 to 1.0")
+        for name in ("shared_share", "checkpoint_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise BadArgument(f"Policy.{name} is a share; give it from 0.0 to 1.0")
         choices = (
             ("readiness", get_args(Readiness)),
             ("on_failed", get_args(OnFailed)),

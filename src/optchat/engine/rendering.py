@@ -14,7 +14,7 @@ is new since (:mod:`optchat.core.anchors`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -46,6 +46,7 @@ M = TypeVar("M")
 
 _TRIES = 8  # each charges what the last one counted short; a host's framing that defeats eight defeats any number
 _ANY_ROOM = 1 << 62
+Pinned: TypeAlias = tuple[SessionRow, DescriptorRow, str]  # a turn's session as of it, and what its snapshot is called
 
 
 @frozen
@@ -204,6 +205,14 @@ def _added(
     if made.tokens > available:
         return "there is no room to add what is new"
     return made, maker.written(row, text, anchor)
+
+
+def least_memory(
+    scope: Scope, db: Connection, pinned: Pinned, tokenizer: Tokenizer, adapter: HostAdapter[M], readiness: Readiness
+) -> int:
+    """The tokens that memory takes at the least: what an active transcript has to leave it."""
+    maker = _Maker(scope, db, *pinned[:2], scope.remembering(tokenizer), adapter, pinned[2])
+    return maker.least_room(*maker.own_view(readiness), spans_of(pinned[1].shared_levels))
 
 
 @define
@@ -498,6 +507,7 @@ def assemble(
     waited_seconds: float,
     active_source: Literal["passed", "held", "rebuilt"],
     repeated_bytes: int,
+    checkpointed: int = 0,
 ) -> Context[M]:
     """Memory before the active transcript, and the receipt that charges each part once (§ 7)."""
     used = budget.instructions + budget.output + budget.reserve + active_tokens + rendered.tokens
@@ -526,7 +536,7 @@ def assemble(
         left_out=rendered.left_out,
         repeated_bytes=repeated_bytes,
         waited_seconds=waited_seconds,
-        checkpointed=0,
+        checkpointed=checkpointed,
         active_source=active_source,
     )
     memory = list(rendered.natives)

@@ -53,6 +53,7 @@ BYTE_SETTINGS = (
     "memory_max_tokens",
     "since_bytes",
     "cache_lifetime_seconds",
+    "checkpoint_share",
 )
 
 

@@ -12,35 +12,28 @@ import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, TypeVar, get_args
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from optchat.core.active import Entry, arrange, transcript
 from optchat.core.budget import Budget
 from optchat.core.context import Context
-from optchat.core.errors import (
-    BadArgument,
-    ConfigError,
-    SnapshotInvalid,
-    SummariesPending,
-    TurnEnded,
-)
+from optchat.core.errors import BadArgument, SnapshotInvalid, SummariesPending, TurnEnded
 from optchat.core.messages import Content, HostMessage, ReportPart, ToolCallPart, ToolResultPart, content_parts
-from optchat.core.pairing import check_pairs
 from optchat.core.policy import Readiness
-from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.core.ports import HostAdapter
 from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import OUTCOMES, Outcome
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
-from optchat.engine import answering, dispatch, ingest, pins, turns
+from optchat.engine import answering, checkpointing, dispatch, ingest, pins, turns
 from optchat.engine.handle import Scope
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.rendering import assemble
 from optchat.engine.sights import Reading, snapshot_of
+from optchat.memory.holding import Holding
 from optchat.memory.house import House
-from optchat.memory.messages import Taken, can_rebuild, take
+from optchat.memory.messages import Taken, take
 from optchat.memory.reader import Reader
 from optchat.memory.waiting import Steps, may_land, wait_out
 from optchat.store import renderings, scopes
@@ -51,16 +44,6 @@ from optchat.store.turns import TurnRow
 
 M = TypeVar("M")
 _POLL_SECONDS = 0.005  # while summaries are waited for: short against a model call, long against a read
-
-
-@frozen
-class _Built(Generic[M]):
-    """An active transcript that was put together, and what it was put together from."""
-
-    last_record: int | None
-    handed: int
-    natives: list[M]
-    source: Literal["held", "rebuilt"]
 
 
 class Turn(Reader, Generic[M]):
@@ -77,9 +60,7 @@ class Turn(Reader, Generic[M]):
         self._pk = row.turn_pk
         self._row = row
         self._lock = threading.RLock()
-        self._natives: dict[int, tuple[M, ...]] = {}  # by message ordinal: what this process was handed
-        self._counted: dict[tuple[str, int], tuple[M, int]] = {}  # by tokenizer and identity of held natives
-        self._built: _Built[M] | None = None
+        self._natives = Holding(scope, row.turn_pk, adapter)
         self._next: int | None = None  # the next message's ordinal, as far as this handle knows
         self._rendered: dispatch.Held[M] | None = None
         self._outcome: Outcome | None = row.outcome
@@ -94,6 +75,8 @@ class Turn(Reader, Generic[M]):
                 moment = scopes.current_moment(db, scope.pk)
             elif descriptor is not None:
                 moment = evolve(moment, epoch=descriptor.epoch)
+        settings = {} if descriptor is None else descriptor.settings
+        self._share = float(settings.get("checkpoint_share", checkpointing.DEFAULT_SHARE))
         through = moment.publications if descriptor is None else descriptor.publications
         label = snapshot_of(moment, 0 if descriptor is None else descriptor.pin)
         self.snapshot: Snapshot = evolve(label, through=through)
@@ -174,6 +157,10 @@ class Turn(Reader, Generic[M]):
         Rendered once a turn: the same memory bytes again, in whatever process, until a request no longer fits, or
         something is removed that the turn could see: then it pins again, once, at the same marks (``snapshot="42.1"``).
 
+        Where the active transcript passes ``Policy.checkpoint_share`` of the window, lines about its older calls and
+        results, in a block of kind "checkpoint", are sent in their place; ``receipt.checkpointed`` counts the records.
+        The request, what the user said since, and the newest calls stay as they are.
+
         Args:
             budget: the call's window. What is left of it after the other parts bounds memory.
             active: the turn's native messages so far, request first, sent by identity; None: those that this process
@@ -184,7 +171,8 @@ class Turn(Reader, Generic[M]):
         Raises:
             SummariesPending: the view lacks summaries, and waiting is over or cannot help.
             CoverTooLarge: the coarsest view does not fit; a larger window helps.
-            ContextTooLarge: the other parts alone pass the window.
+            ContextTooLarge: the other parts alone pass the window, or the active transcript passes its share of it and
+                cannot give way to a checkpoint safely.
             ToolProtocolError: a call without its result, or a result without its call, would be sent.
             TurnEnded: the turn has its outcome.
             SessionDeleted: the session was deleted.
@@ -201,20 +189,33 @@ class Turn(Reader, Generic[M]):
             raise BadArgument(f"readiness is 'strict' or 'partial', not {readiness!r}; None is the policy's")
         tokenizer = budget.tokenizer or self._house.tokenizer
         state = self._dispatchable()
+
+        def count(natives: Sequence[M]) -> int:
+            return self._natives.count(natives, tokenizer, held=active is None)
+
         with self._lock:
-            natives, source = self._active(active, state.last_record)
-            active_tokens = self._count(natives, tokenizer, held=active is None)
+            whole = (
+                self._natives.held(state.last_record, self._tokenizer)
+                if active is None
+                else self._natives.passed(active)
+            )
+            active_tokens = count(whole.natives)
         started = self._house.clock.monotonic()
         most = self._scope.policy.readiness_wait_seconds if wait_seconds is None else wait_seconds
         wanted = readiness or self._scope.policy.readiness
-        held = dispatch.repeated(state, self._rendered, budget, tokenizer, active_tokens, wanted)
-        while held is None:
+        request = checkpointing.Request(
+            self._scope, self._pk, self.id, self._session, self._adapter, budget, tokenizer, wanted, self._share, count
+        )
+
+        def repeat(tokens: int) -> dispatch.Held[M] | None:
+            return dispatch.repeated(state, self._rendered, budget, tokenizer, tokens, wanted)
+
+        made: tuple[checkpointing.Fitted[M], dispatch.Held[M]] | None = None
+        while made is None:
             try:
-                held = dispatch.make_rendering(
-                    self._scope, self._pk, self._session, self._adapter, budget, tokenizer, active_tokens, wanted
-                )
+                made = checkpointing.fit(request, whole, active_tokens, repeat)
             except SnapshotInvalid:  # by what was removed a moment ago
-                self._dispatchable()
+                state = self._dispatchable()
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
                 if waited >= most or not may_land(self._house, self._scope, pending, most - waited):
@@ -223,18 +224,20 @@ class Turn(Reader, Generic[M]):
                 yield _POLL_SECONDS
                 if self._house.closing.is_set():
                     raise
+        (fitted, held), checkpoint = made, made[0].checkpoint
         with self._lock:
             before, self._rendered = self._rendered, held
         return assemble(
-            held.rendered,
+            checkpointing.with_checkpoint(held.rendered, checkpoint, self._adapter),
             self.snapshot,
-            natives,
-            active_tokens,
+            list(fitted.natives),
+            fitted.tokens,
             budget,
             tokenizer,
             waited_seconds=self._house.clock.monotonic() - started,
-            active_source=source,
+            active_source=whole.source,
             repeated_bytes=dispatch.repeated_bytes(before, held),
+            checkpointed=0 if checkpoint is None else checkpoint.records,
         )
 
     def _dispatchable(self) -> DispatchState:
@@ -248,68 +251,6 @@ class Turn(Reader, Generic[M]):
                     return state
             except SnapshotInvalid:
                 self.snapshot = pins.pin_again(self._scope, self._pk)
-
-    def _active(
-        self, active: Sequence[M] | None, last_record: int | None
-    ) -> tuple[list[M], Literal["passed", "held", "rebuilt"]]:
-        if active is None:
-            return self._held(last_record)
-        natives = list(active)
-        check_pairs(
-            [message for native in natives for message in self._adapter.decode(native)],
-            as_sent=not self._adapter.info.words_between,
-        )
-        return natives, "passed"
-
-    def _held(self, last_record: int | None) -> tuple[list[M], Literal["held", "rebuilt"]]:
-        """
-        The natives that this process was handed; what it was not, rebuilt from what is sealed.
-
-        Args:
-            last_record: of the turn, as read before: what is sealed since may be in the answer, and is looked for anew.
-        """
-        built = self._built
-        if built is not None and built.last_record == last_record and built.handed == len(self._natives):
-            return list(built.natives), built.source
-        with self._scope.store.read() as db:
-            recall = answering.recaller(self._scope, self._tokenizer)
-            sealed = dispatch.sendable_messages(db, self._pk, recall, without=frozenset(self._natives))
-        entries: dict[int, Entry[M]] = {
-            ordinal: Entry(tuple(message for native in natives for message in self._adapter.decode(native)), natives)
-            for ordinal, natives in self._natives.items()
-        }
-        for ordinal, message in sealed:
-            known = entries.get(ordinal, Entry[M](()))
-            entries[ordinal] = Entry((*known.messages, message))
-        ordered = [entries[ordinal] for ordinal in sorted(entries)]
-        check_pairs([message for entry in arrange(ordered) for message in entry.messages])
-        if can_rebuild(self._adapter):
-            natives = transcript(ordered, self._adapter)
-        elif sealed:
-            raise ConfigError(
-                f"the adapter {self._adapter.info.name!r} cannot make native messages; pass the turn's as active="
-            )
-        else:
-            natives = [native for entry in arrange(ordered) for native in entry.natives]
-        self._built = _Built(last_record, len(self._natives), natives, "held" if self._natives else "rebuilt")
-        return list(natives), self._built.source
-
-    def _count(self, natives: Sequence[M], tokenizer: Tokenizer, *, held: bool) -> int:
-        """
-        Tokens of the active transcript. Held natives are final, so that each is counted once; others may have
-        changed.
-        """
-        if not held:
-            return sum(self._adapter.count(native, tokenizer) for native in natives)
-        total = 0
-        for native in natives:
-            key = (tokenizer.name, id(native))
-            known = self._counted.get(key)
-            if known is None or known[0] is not native:
-                known = (native, self._adapter.count(native, tokenizer))
-                self._counted[key] = known
-            total += known[1]
-        return total
 
     # ---- sealing -----------------------------------------------------------------------------------------------------
 
@@ -329,7 +270,8 @@ class Turn(Reader, Generic[M]):
         """
         Seal what is new of the whole turn so far, request first. Idempotent: again, any number of times.
 
-        A message's place in the list is its identity, where it has no key and its calls have no id.
+        A message's place in the list is its identity, where it has no key and its calls have no id; a :meth:`report`
+        that the list does not have is passed over.
 
         Raises:
             TurnEnded: there is something new, and the turn has its outcome.
@@ -338,17 +280,17 @@ class Turn(Reader, Generic[M]):
         self._house.writable()
         with self._lock:
             retrieved = self._retrieved()
+            said = [self._adapter.decode(message) for message in messages]
+            ordinals = ingest.places(self._scope, self._pk, said)
             parts = [
                 part
-                for ordinal, message in enumerate(messages)
-                for part in ingest.prepare(
-                    self._scope, self._adapter.decode(message), turn_id=self.id, ordinal=ordinal, retrieved=retrieved
-                )
+                for ordinal, each in zip(ordinals, said, strict=True)
+                for part in ingest.prepare(self._scope, each, turn_id=self.id, ordinal=ordinal, retrieved=retrieved)
             ]
             sealed = ingest.seal_at(self._scope, self._pk, *self._name, parts)
-            for ordinal, message in enumerate(messages):
-                self._natives[ordinal] = (message,)
-            self._built = None  # the same messages may have come as other objects, and those are sent by identity
+            for ordinal, message in zip(ordinals, messages, strict=True):
+                self._natives.hold(ordinal, (message,))
+            self._natives.handed_again()
             return sealed.refs
 
     def stage(self, message: M | HostMessage) -> None:
@@ -433,7 +375,7 @@ class Turn(Reader, Generic[M]):
                 self._next = done.ordinals[-1] + 1
                 for ordinal, each in zip(done.ordinals, taken, strict=True):
                     if each.natives and not self._is_late(each):
-                        self._natives[ordinal] = each.natives
+                        self._natives.hold(ordinal, each.natives)
             return done.sealed.refs
 
     def _retrieved(self) -> ingest.Retrieved:
@@ -454,7 +396,7 @@ class Turn(Reader, Generic[M]):
         """The request as the host has it: for the session that made the turn."""
         self._is_new = True
         if request.natives:
-            self._natives[0] = request.natives
+            self._natives.hold(0, request.natives)
 
     # ---- memory tools ------------------------------------------------------------------------------------------------
 

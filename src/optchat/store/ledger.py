@@ -164,6 +164,18 @@ def records_of_turn(db: Connection, turn_pk: int) -> list[RecordRow]:
     ]
 
 
+def places_of_turn(db: Connection, turn_pk: int) -> list[tuple[int, int]]:
+    """(sequence number, message ordinal) of a turn's records, in order."""
+    return [
+        (row[0], row[1])
+        for row in all_rows(
+            db,
+            "SELECT record_key & :mask, message FROM record WHERE turn_pk = :turn AND state = 0 ORDER BY record_key",
+            {"turn": turn_pk, "mask": KEY_MASK},
+        )
+    ]
+
+
 def user_spoke(db: Connection, low: int, high: int) -> bool:
     """Whether a record whose key lies in ``[low, high)`` is a user's; the first such one answers."""
     return bool(

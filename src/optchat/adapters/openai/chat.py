@@ -116,6 +116,10 @@ class OpenAIChat(WireAdapter["ChatCompletionMessageParam"]):
                     total += count_value(value, tokenizer)
         return total
 
+    def stands_alone(self, message: ChatCompletionMessageParam, /) -> bool:
+        """Whether a message that says nothing goes without its neighbours: all here, reasoning is in answers."""
+        return mapping(message, "a chat message").get("role") in ("system", "developer")
+
     def rebuild(self, messages: Sequence[HostMessage], /) -> Sequence[ChatCompletionMessageParam]:
         """
         Chat messages from sealed ones, in an order that pairs; assistant messages that were sealed apart become one.

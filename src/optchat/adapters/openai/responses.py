@@ -155,6 +155,10 @@ class OpenAIResponses(WireAdapter["ResponseInputItemParam"]):
                     total += count_value(value, tokenizer)
         return total
 
+    def stands_alone(self, message: ResponseInputItemParam, /) -> bool:
+        """Whether a message that says nothing goes without its neighbours: not reasoning, as instructions do."""
+        return mapping(message, "an item").get("role") in ("system", "developer")
+
     def rebuild(self, messages: Sequence[HostMessage], /) -> Sequence[ResponseInputItemParam]:
         """
         Items from sealed messages, in an order that pairs.

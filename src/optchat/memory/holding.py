@@ -1,0 +1,123 @@
+"""
+What a turn holds of its active transcript (§ 5, § 7): the natives that this process was handed.
+
+Decides: which of a turn's messages are sent as they were handed over, and which are made anew.
+Refuses to know: how they are put in order (:mod:`optchat.core.active`), and what is left out of them.
+
+Not thread-safe: its turn has the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from attrs import frozen
+
+from optchat.core.active import Entry, Sent, arrange, sent
+from optchat.core.errors import ConfigError
+from optchat.core.pairing import check_pairs
+from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.engine import answering, dispatch
+from optchat.engine.checkpointing import Active, records_by_message, records_of
+from optchat.engine.handle import Scope
+from optchat.memory.messages import can_rebuild
+
+M = TypeVar("M")
+
+
+@frozen
+class _Built(Generic[M]):
+    """An active transcript that was put together, and what it was put together from."""
+
+    last_record: int | None
+    handed: int
+    active: Active[M]
+
+
+class Holding(Generic[M]):
+    """The natives of one turn, by the ordinal of their message."""
+
+    def __init__(self, scope: Scope, turn_pk: int, adapter: HostAdapter[M]) -> None:
+        self._scope, self._pk, self._adapter = scope, turn_pk, adapter
+        self._natives: dict[int, tuple[M, ...]] = {}
+        self._counted: dict[tuple[str, int], tuple[M, int]] = {}  # by tokenizer and identity of held natives
+        self._built: _Built[M] | None = None
+
+    def hold(self, ordinal: int, natives: tuple[M, ...]) -> None:
+        """Keep a message as it was handed over: the very objects are sent."""
+        self._natives[ordinal] = natives
+
+    def handed_again(self) -> None:
+        """The same messages may have come as other objects, and those are sent by identity."""
+        self._built = None
+
+    def passed(self, active: Sequence[M]) -> Active[M]:
+        """
+        A host's own list, as it is.
+
+        Raises:
+            ToolProtocolError: its calls and results do not pair.
+        """
+        natives = list(active)
+        check_pairs(
+            [message for native in natives for message in self._adapter.decode(native)],
+            as_sent=not self._adapter.info.words_between,
+        )
+        return Active(natives, "passed", None)
+
+    def held(self, last_record: int | None, tokenizer: Tokenizer) -> Active[M]:
+        """
+        The natives that this process was handed; what it was not, rebuilt from what is sealed.
+
+        Args:
+            last_record: of the turn, as read before: what is sealed since may be in the answer, and is looked for anew.
+
+        Raises:
+            ToolProtocolError: calls and results do not pair.
+            ConfigError: something has to be rebuilt, and the adapter cannot.
+        """
+        built = self._built
+        if built is not None and built.last_record == last_record and built.handed == len(self._natives):
+            return built.active
+        with self._scope.store.read() as db:
+            recall = answering.recaller(self._scope, tokenizer)
+            sealed = dispatch.sendable_messages(db, self._pk, recall, without=frozenset(self._natives))
+            records = records_by_message(db, self._pk)
+        said = {
+            ordinal: tuple(message for native in natives for message in self._adapter.decode(native))
+            for ordinal, natives in self._natives.items()
+        }
+        for ordinal, message in sealed:
+            said[ordinal] = (*said.get(ordinal, ()), message)
+        ordered = [
+            Entry(messages, self._natives.get(ordinal, ()), records_of(records.get(ordinal), messages))
+            for ordinal, messages in sorted(said.items())
+        ]
+        check_pairs([message for entry in arrange(ordered) for message in entry.messages])
+        if can_rebuild(self._adapter):
+            pieces = sent(ordered, self._adapter)
+        elif sealed:
+            raise ConfigError(
+                f"the adapter {self._adapter.info.name!r} cannot make native messages; pass the turn's as active="
+            )
+        else:
+            pieces = [Sent(entry.natives, entry.messages, entry.records) for entry in arrange(ordered)]
+        natives = [native for piece in pieces for native in piece.natives]
+        active = Active(natives, "held" if self._natives else "rebuilt", tuple(pieces))
+        self._built = _Built(last_record, len(self._natives), active)
+        return active
+
+    def count(self, natives: Sequence[M], tokenizer: Tokenizer, *, held: bool) -> int:
+        """Tokens of natives. Held ones are final, so that each is counted once; others may have changed."""
+        if not held:
+            return sum(self._adapter.count(native, tokenizer) for native in natives)
+        total = 0
+        for native in natives:
+            key = (tokenizer.name, id(native))
+            known = self._counted.get(key)
+            if known is None or known[0] is not native:
+                known = (native, self._adapter.count(native, tokenizer))
+                self._counted[key] = known
+            total += known[1]
+        return total
