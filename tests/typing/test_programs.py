@@ -19,10 +19,12 @@ USAGE = ROOT.parent / "shared" / "reference" / "usage"
 PROGRAMS = (
     "a_openai_sync.py",
     "b_anthropic_async.py",
+    "c_agents.py",
     "d_toy_host.py",
     "e_property.py",
     "fg_service.py",
     "ij_plug.py",
+    "kl_ui.py",
 )
 NEGATIVE = "neg_expected_errors.py"
 
