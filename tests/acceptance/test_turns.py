@@ -452,3 +452,24 @@ def test_what_is_observed_again_as_other_objects_is_sent_as_those(memory: optcha
         turn.observe(again)
         sent = turn.context(optchat.Budget(8_000, 100)).messages[-2:]
         assert all(one is other for one, other in zip(sent, again, strict=True))
+
+
+def test_what_is_sealed_beside_the_hosts_list_takes_no_place_in_it(memory: optchat.Memory) -> None:
+    user, assistant = optchat.HostMessage.user, optchat.HostMessage.assistant
+    session = memory.session("a")
+    turn = session.turn("survey")
+    log = [user("survey"), assistant("on my way")]
+    turn.observe(log)
+    (report,) = turn.report("surveyor", "the bridge is sound")
+    note = session.note("weather: rain")
+    log += [assistant("half of it"), user("hurry"), assistant("done")]
+    refs = turn.observe(log)
+    assert turn.observe(log) == refs, "delivered again, nothing is new"
+    assert {report, note}.isdisjoint(refs)
+    assert session.info().length == 7
+    turn.observe(
+        [*log[:2], optchat.HostMessage("tool", (optchat.ReportPart("surveyor", "the bridge is sound"),)), *log[2:]]
+    )
+    assert session.info().length == 7, "a list that has the report has it where it is sealed"
+    turn.end("completed")
+    assert memory.verify().faults == ()
