@@ -16,7 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks import append, frontier, recall, scale, stable_prefix, workers
+from benchmarks import append, cache, frontier, recall, scale, stable_prefix, workers
 from benchmarks._table import Figure, markdown, show
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -54,6 +54,7 @@ def main() -> None:
         recall.figures,
         lambda: workers.figures(options.folder),
         stable_prefix.figures,
+        cache.figures,
     ):
         figures = part()
         show(figures)

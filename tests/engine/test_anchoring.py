@@ -244,6 +244,21 @@ def test_what_was_removed_is_not_repeated(open_meanwhile: bool) -> None:
         assert added(ask(one, "and on"))
 
 
+def test_what_showed_it_leaves_no_hash_once_it_is_scrubbed() -> None:
+    with temporary_memory() as memory:
+        one, two, three = memory.session("one"), memory.session("two"), memory.session("three")
+        ask(two, "they chose walrus")
+        ask(one, "begin")
+        two.delete()
+        ask(three, "begin")
+        memory.settle()
+        with memory._scope.store.read() as db:
+            hashes = db.execute("SELECT length(memory_sha256), since ->> '$.stable' FROM rendering ORDER BY turn_pk")
+            found = [(length, len(stable)) for length, stable in hashes]
+        assert found == [(0, 0), (32, 64)], "the deleted session's own row is gone"
+        assert in_full(ask(one, "go on"))
+
+
 def test_a_repaired_line_is_not_repeated() -> None:
     said = itertools.count()
     counting = optchat.summarizer("s", window_tokens=100_000)(lambda _: f"words of attempt {next(said)}")

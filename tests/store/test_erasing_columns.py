@@ -33,7 +33,7 @@ ERASED = {
     "rendering.own_levels": "turns",
     "rendering.previous": "turns",
     "rendering.shared_levels": "turns",
-    "rendering.since": "turns",
+    "rendering.since": "turns, renderings",
     "repin.own_levels": "turns",
     "repin.shared_levels": "turns",
     "retrieval.arguments": "turns, retrievals",

@@ -408,7 +408,12 @@ def erase_rendering_hashes(db: Connection, scope_pk: int, clock: int, low: int, 
     )
     for key, concerned in rows:
         if concerned:
-            run(db, "UPDATE rendering SET memory_sha256 = x'' WHERE turn_pk = :turn", {"turn": key})
+            run(
+                db,
+                "UPDATE rendering SET memory_sha256 = x'', since = json_set(since, '$.stable', '')"
+                " WHERE turn_pk = :turn",
+                {"turn": key},
+            )
     return high if len(rows) < limit else rows[-1][0] + 1
 
 
