@@ -1,5 +1,6 @@
 """
-Write the pages that are made from the code: api.md from the docstrings, file-format.md from schema.sql.
+Write the pages that are made from the code: api.md from the docstrings, file-format.md from schema.sql, hosts.md from
+what each adapter says of its host.
 
 `python docs/generate.py` writes them, `--check` only says which are out of date. Pages are plain Markdown, so that they
 read as well in a terminal as on a site, and a diff of a page shows what changed for users.
@@ -20,6 +21,7 @@ from typing import Any, get_overloads
 import attrs
 
 import optchat
+from optchat.core.ports import HostInfo
 
 DOCS = Path(__file__).parent
 
@@ -48,6 +50,7 @@ MODULES = (
     "optchat.adapters.openai",
     "optchat.adapters.anthropic",
     "optchat.adapters.driving",
+    "optchat.adapters.mcp",
     "optchat.testing",
 )
 
@@ -284,7 +287,172 @@ describe it, and is made from it by `nox -s docs -- write`.
 ```
 """
 
-PAGES = {"api.md": api_page, "file-format.md": file_format_page}
+
+# ---- hosts.md --------------------------------------------------------------------------------------------------------
+
+# Every host that has a HostInfo, in the order of the page: its title, and what is imported. Two adapters of one host
+# are told apart by the class that the HostInfo stands in.
+HOSTS: dict[str, tuple[str, str]] = {
+    "OpenAIChat": ("OpenAI's chat completions", "optchat.adapters.openai.OpenAIChat"),
+    "OpenAIResponses": ("OpenAI's responses", "optchat.adapters.openai.OpenAIResponses"),
+    "AnthropicMessages": ("Anthropic's messages", "optchat.adapters.anthropic.AnthropicMessages"),
+    "openai-agents": ("OpenAI Agents SDK", "optchat.adapters.openai_agents.MemoryRunner"),
+    "pydantic-ai": ("Pydantic AI", "optchat.adapters.pydantic_ai.SharedMemory"),
+    "langchain": ("LangChain", "optchat.adapters.langchain.MemoryMiddleware"),
+    "langgraph": ("LangGraph", "optchat.adapters.langchain.MemoryMiddleware"),
+    "mcp": ("Any MCP client", "optchat.adapters.mcp.server"),
+}
+# Beside another host's, from which its limits are: only its versions are said.
+VERSIONS_ONLY = {"langgraph": "langchain"}
+RETRIEVAL_ONLY = {"mcp"}
+OPERATIONS = {
+    "fork": "A conversation branches",
+    "edit": "Something said is changed",
+    "delete": "Something said is removed",
+    "compaction": "The host summarises its own history",
+    "pause": "A run waits for somebody",
+}
+SEEN = {"observed": "seen", "unobservable": "not seen", "absent": "none"}
+WHAT_MEMORY_DOES = {
+    "fork": {
+        "observed": (
+            "The branch goes on from what it shares with its parent; that is neither copied nor published again."
+        ),
+        "unobservable": (
+            "A branch under a key of its own is a session of its own, of what the host delivers to it; one "
+            "under the same key is found out as a changed history is."
+        ),
+        "absent": "The host has no branches of its own. An application that has calls `session.fork`.",
+    },
+    "edit": {
+        "observed": (
+            "The next turn begins from the changed history, or is refused (`ResyncNeeded`) before the model "
+            "is asked, until `session.resync` takes it over."
+        ),
+        "unobservable": (
+            "Nothing tells of it. The next turn compares the host's history with what is sealed; where they "
+            "differ it is refused (`ResyncNeeded`), and memory is off for the session until `session.resync`."
+        ),
+        "absent": (
+            "The host keeps no history that could change. An application that does calls `session.rewind`, or "
+            "gives the whole of it to `session.reconcile`."
+        ),
+    },
+    "delete": {
+        "observed": "The same is forgotten here, as by `session.delete`.",
+        "unobservable": (
+            "Memory keeps what it has until `session.delete` or `session.revoke`. What is missing from a "
+            "history that goes on is found out as a change is."
+        ),
+        "absent": "The host keeps nothing that could be removed. Memory keeps what it has until `session.delete`.",
+    },
+    "compaction": {
+        "observed": (
+            "The host's summary is never sealed as if somebody had said it; the messages under it stay as they are."
+        ),
+        "unobservable": (
+            "A summary that the host marks as one is never sealed; a history that was shortened is found out "
+            "as a changed one is. Memory needs none: leave it off."
+        ),
+        "absent": "The host has none, or a run with one is refused. Memory is bounded by itself.",
+    },
+    "pause": {
+        "observed": "The turn is suspended, and goes on with the same snapshot, in whatever process.",
+        "unobservable": "The turn stays open as long as its process lives, and is interrupted by the next one.",
+        "absent": (
+            "The host has none of its own. An application that waits calls `turn.suspend`, and later `session.resume`."
+        ),
+    },
+}
+HOSTS_HEAD = """\
+# What each host shows, and what it cannot
+
+Made by `nox -s docs -- write` from what each adapter says of its host (`HostInfo`). An adapter sees of a host what the
+host's hooks show it. What it cannot see is written here, with what memory does then: it never guesses, and never goes
+on silently with a history that is not the host's.
+
+A version out of the range is refused when the integration is registered (`HostUnsupported`). The oldest and the newest
+of those in it are tested (`nox -s hosts`).
+"""
+HOSTS_KEY = (
+    "*seen*: the adapter is told. *not seen*: it happens, and nothing tells of it. *none*: the host has no such thing."
+)
+DROPS_UNFINISHED = """\
+The host's own list may lack the end of a turn that failed or was interrupted. Memory keeps what it saw of it, and takes
+that for no change."""
+RETRIEVAL_TEXT = """\
+Retrieval only. The protocol carries calls of tools and their answers, no request to a model and no transcript: what a
+client's conversation says is not remembered, what others decided reaches its model only when it asks, and nothing of
+its life (branches, edits, deletions, summaries, pauses) is seen or has to be. The protocol has no state: a call is
+pinned by what it brings with it (a snapshot, or a running turn's id), and two calls that bring nothing may be answered
+by two snapshots. [The guide](guide.md#from-any-mcp-client) says how."""
+
+
+def host_infos() -> dict[str, HostInfo]:
+    """
+    Every HostInfo of the adapters, by the class that it stands in, else by its name.
+
+    They are read from the source, and not imported: an adapter of a framework imports the framework, and this page is
+    the same where it is not installed. So their arguments have to be literals.
+    """
+    found: dict[str, HostInfo] = {}
+    for path in sorted((DOCS.parent / "src" / "optchat" / "adapters").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        classes = {
+            id(node): outer.name for outer in tree.body if isinstance(outer, ast.ClassDef) for node in ast.walk(outer)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "HostInfo":
+                info = HostInfo(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords})
+                key = classes.get(id(node), info.name)
+                if key not in HOSTS:
+                    raise ValueError(f"{path}: the host {key!r} has no title in docs/generate.py; add it to HOSTS")
+                found[key] = info
+    return {key: found[key] for key in HOSTS if key in found}
+
+
+def hosts_page() -> str:
+    """The limits of every host."""
+    infos = host_infos()
+    whole = {key: info for key, info in infos.items() if key not in VERSIONS_ONLY}
+    lines = [HOSTS_HEAD, f"| host | versions | {' | '.join(OPERATIONS)} |", f"|---|---|{'---|' * len(OPERATIONS)}"]
+    for key, info in whole.items():
+        cells = ["–" if key in RETRIEVAL_ONLY else SEEN[getattr(info, name)] for name in OPERATIONS]
+        lines.append(f"| [{HOSTS[key][0]}](#{anchor(HOSTS[key][0])}) | {versions(infos, key)} | {' | '.join(cells)} |")
+    lines += ["", HOSTS_KEY, ""]
+    for key, info in whole.items():
+        title, imported = HOSTS[key]
+        lines += [f"## {title}", "", f"`{imported}`; {versions(infos, key)}.", ""]
+        if key in RETRIEVAL_ONLY:
+            lines += [RETRIEVAL_TEXT, ""]
+            continue
+        lines += ["| | | what memory does |", "|---|---|---|"]
+        for name, happens in OPERATIONS.items():
+            support = getattr(info, name)
+            lines.append(f"| {happens} | {SEEN[support]} | {WHAT_MEMORY_DOES[name][support]} |")
+        lines.append("")
+        if info.drops_unfinished:
+            lines += [DROPS_UNFINISHED, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def versions(infos: dict[str, HostInfo], key: str) -> str:
+    """The tested range of a host, and of what is checked beside it."""
+    names = [key, *(beside for beside, host in VERSIONS_ONLY.items() if host == key and beside in infos)]
+    ranges: list[str] = []
+    for info in (infos[name] for name in names):
+        bounds = [("≥", info.version_floor), ("<", info.version_below)]
+        told = " ".join(f"{sign} {bound}" for sign, bound in bounds if bound is not None)
+        ranges.append(f"`{info.distribution}` {told}" if info.distribution else "any version")
+    return ", ".join(ranges)
+
+
+def anchor(title: str) -> str:
+    """A heading's address, as sites that show Markdown make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+PAGES = {"api.md": api_page, "file-format.md": file_format_page, "hosts.md": hosts_page}
 
 
 def main() -> int:

@@ -130,6 +130,39 @@ def test_generated_pages_are_in_step(name: str) -> None:
     assert load_generator().PAGES[name]() == written, "run `nox -s docs -- write`"
 
 
+def test_the_page_of_hosts_is_in_step() -> None:
+    """It is read from the adapters' source: no framework has to be there."""
+    written = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
+    assert load_generator().PAGES["hosts.md"]() == written, "run `nox -s docs -- write`"
+
+
+def test_the_page_of_hosts_says_what_an_adapter_says() -> None:
+    """What is read from the source is what the adapter has, where one can be asked."""
+    infos = load_generator().host_infos()
+    assert infos["mcp"] == importlib.import_module("optchat.adapters.mcp").INFO
+    assert infos["AnthropicMessages"] == importlib.import_module("optchat.adapters.anthropic").AnthropicMessages().info
+    openai = importlib.import_module("optchat.adapters.openai")
+    assert infos["OpenAIChat"] == openai.OpenAIChat().info
+    assert infos["OpenAIResponses"] == openai.OpenAIResponses().info
+
+
+def test_a_host_s_oldest_version_is_the_extra_s() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    floors = {
+        name: floor for items in extras.values() for item in items for name, _, floor in [item.partition(">=")] if floor
+    }
+    for info in load_generator().host_infos().values():
+        assert info.distribution is not None
+        assert number(floors[info.distribution]) == number(str(info.version_floor)), info.distribution
+
+
+def number(version: str) -> list[int]:
+    parts = [int(part) for part in version.split(".")]
+    while parts[-1] == 0:
+        parts.pop()
+    return parts
+
+
 def test_the_changelog_has_the_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
