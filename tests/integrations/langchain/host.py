@@ -75,6 +75,7 @@ class Fake(BaseChatModel):
         return "fake"
 
     def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, AIMessage]:
+        del kwargs
         self.script.bound[:] = [made.name for made in tools]
         return self
 
@@ -85,6 +86,7 @@ class Fake(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
+        del stop, run_manager, kwargs
         return ChatResult(generations=[ChatGeneration(message=self.script.answer(messages))])
 
     async def _agenerate(
@@ -94,6 +96,7 @@ class Fake(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
+        del run_manager, kwargs
         try:
             return self._generate(messages, stop)
         except asyncio.CancelledError:
@@ -163,11 +166,13 @@ def approve(what: str = "it") -> str:
 
 def _interrupted(x: int = 0) -> str:
     """Be cancelled."""
+    del x
     raise asyncio.CancelledError
 
 
 async def _interrupted_async(x: int = 0) -> str:
     """Be cancelled."""
+    del x
     await be_cancelled()
     return "never"
 
