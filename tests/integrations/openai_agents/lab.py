@@ -20,6 +20,7 @@ from agents import (
     TResponseInputItem,
     Usage,
     function_tool,
+    set_tracing_disabled,
 )
 from agents.items import TResponseOutputItem
 from attrs import Factory, define, frozen
@@ -38,6 +39,8 @@ from optchat.adapters.openai_agents import AgentsItems, MemoryRunner, memory_too
 
 Item: TypeAlias = TResponseInputItem
 Step: TypeAlias = Sequence[TResponseOutputItem] | BaseException | Callable[["Asked"], object]
+
+set_tracing_disabled(True)  # its exporter would look for a key
 
 BUDGET = optchat.Budget(window=64_000, output=1_000)
 QUIET = RunConfig(tracing_disabled=True)
@@ -242,11 +245,6 @@ class Lab:
         """How a session's turns ended; None: one is open or suspended."""
         (info,) = [info for info in self.memory.sessions() if info.key == key]
         return [turn.outcome for turn in self.memory.session_by_id(info.id).turns()]
-
-
-def plain(step: Step, asked: "Asked") -> Any:
-    """A step, taken."""
-    return step(asked) if callable(step) else step
 
 
 def cancel_me(task: "asyncio.Task[Any]") -> Tool:

@@ -18,13 +18,11 @@ from agents.tool_context import ToolContext
 class Listener(Protocol):
     """Who is told."""
 
-    async def responded(self, response: ModelResponse, /) -> None: ...
+    async def responded(self, agent: Agent[Any], response: ModelResponse, /) -> None: ...
 
     def tool_begins(self, context: ToolContext[Any], /) -> None: ...
 
     def tool_ended(self, call_id: str, result: TResponseInputItem, /) -> None: ...
-
-    def handed_off(self) -> None: ...
 
     def answered(self) -> None: ...
 
@@ -45,7 +43,7 @@ class Hooks(RunHooks[Any]):
         await self._own.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
-        await self._listener.responded(response)
+        await self._listener.responded(agent, response)
         await self._own.on_llm_end(context, agent, response)
 
     async def on_agent_start(self, context: AgentHookContext[Any], agent: Agent[Any]) -> None:
@@ -56,7 +54,6 @@ class Hooks(RunHooks[Any]):
         await self._own.on_agent_end(context, agent, output)
 
     async def on_handoff(self, context: RunContextWrapper[Any], from_agent: Agent[Any], to_agent: Agent[Any]) -> None:
-        self._listener.handed_off()
         await self._own.on_handoff(context, from_agent, to_agent)
 
     async def on_tool_start(self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool) -> None:

@@ -123,14 +123,15 @@ class MemoryRunner:
             finally:
                 with anyio.CancelScope(shield=True):
                     await _stopped(result)
-            await run.told(result.raw_responses, result.new_items)
             error = result.run_loop_exception
+            answered = error is None and _is_answered(run, result)
+            await run.told(result.raw_responses, result.new_items, whole=answered)
             if error is not None:  # the block has handled it, or not looked
                 await run.end("failed", type(error).__name__)
             elif result.interruptions:
                 await run.end(None)
             else:
-                await run.end("completed" if _is_answered(run, result) else "interrupted")
+                await run.end("completed" if answered else "interrupted")
 
 
 async def _stopped(result: RunResultStreaming) -> None:

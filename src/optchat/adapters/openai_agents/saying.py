@@ -6,13 +6,16 @@ Refuses to know: the hooks that bring it, and how the run ends.
 
 A response is seen when it is there. What tools answered is seen in the next request, in the Session's order; tools that
 ran side by side end in any. Where no request follows, it is in the run's result or error; where those lack it, as after
-a cancellation, it is what the tools' hooks told. A handoff may rewrite the request so that answers are missing from it:
-then what is said from there on waits for the run's result, for it would else stand before them, and the Session, read
-again, would look reordered.
+a cancellation, it is what the tools' hooks told.
+
+A response that hands off to another agent is the exception: a filter may take it out of what follows, and out of the
+Session, which, read again, would then lack what is sealed. So it waits for the next request; where that does not have
+it as it was said, all waits for the run's result, which has what the Session has.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -40,6 +43,7 @@ class Said:
         self._sealed = Counter(_keys(before))
         self._open = dict.fromkeys(call.call_id for call in turn.pending)  # unanswered, in the order of the calls
         self._finished: dict[str, TResponseInputItem] = {}
+        self._uncertain: list[TResponseInputItem] = []
         self._waiting: list[TResponseInputItem] = []
         self._holds_back = False
 
@@ -49,8 +53,11 @@ class Said:
         if self._holds_back:
             self._waiting += said
         elif said:
-            await self._turn.add(*said)
-            self._note(said)
+            await self._add(said)
+
+    def may_be_dropped(self, items: Iterable[TResponseInputItem]) -> None:
+        """What comes next, if the next request still has it."""
+        (self._waiting if self._holds_back else self._uncertain).extend(items)
 
     def tool_ended(self, call_id: str, result: TResponseInputItem) -> None:
         """A tool has answered; it is sealed in its order later."""
@@ -58,10 +65,17 @@ class Said:
 
     async def seal_answers(self, request: Sequence[TResponseInputItem]) -> bool:
         """
-        Seal the answers that a request brings to the calls before it; whether all are there.
+        Seal the answers that a request brings to the calls before it; whether all are there, or wait for the end.
 
         Nothing is sealed if none is: then it is perhaps no request of this run.
         """
+        uncertain, self._uncertain = self._uncertain, []
+        if not Counter(self._keys(uncertain)) <= Counter(self._keys(request)):
+            self._holds_back = True
+            self._waiting += uncertain
+        if self._holds_back:
+            return True
+        await self.seal(uncertain)
         answers = [item for item in request if self._answered(item)]
         found = {call_id for item in answers for call_id in self._answered(item)}
         # A filter may have left some out; what their hooks told is as good, and their place is that of their calls.
@@ -71,40 +85,61 @@ class Said:
         await self.seal(answers)
         return not self._open
 
-    def hold_back(self) -> None:
-        """Seal nothing more before :meth:`finish`."""
-        self._holds_back = True
-
-    async def finish(self, items: Sequence[TResponseInputItem]) -> None:
+    async def finish(self, items: Sequence[TResponseInputItem], *, broken_off: bool = False) -> None:
         """
         Seal what is not sealed yet.
 
         Args:
-            items: all that the run said by what the host tells of it now; the beginning, if it broke off.
+            items: all that the run said, by what the host tells of it now.
+            broken_off: that may lack the end.
         """
         self._holds_back = False
         new = self._unsealed(items)
-        told = Counter(_keys(message for item in new for message in self._codec.decode(item)))
-        for item in self._waiting:
-            keys = Counter(_keys(self._codec.decode(item)))
-            if keys <= told:
-                told -= keys
-            else:
-                new.append(item)
+        waiting = [*self._waiting, *self._uncertain]
         self._waiting.clear()
+        self._uncertain.clear()
+        if broken_off:
+            told = Counter(self._keys(new))
+            for item in waiting:
+                keys = Counter(self._keys([item]))
+                if keys <= told:
+                    told -= keys
+                else:
+                    new.append(item)
         await self.seal(new)
         await self.seal([self._finished[call_id] for call_id in self._open if call_id in self._finished])
+
+    async def _add(self, said: Sequence[TResponseInputItem]) -> None:
+        """
+        Seal and note it, whatever is cancelled: a stream is often cancelled by whoever has just been shown a call.
+
+        Half known, it would be sealed a second time by :meth:`finish`.
+        """
+        adding = asyncio.ensure_future(self._turn.add(*said))
+        cancelled: asyncio.CancelledError | None = None
+        while not adding.done():
+            try:
+                await asyncio.wait({adding})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        adding.result()
+        self._note(said)
+        if cancelled is not None:
+            raise cancelled
 
     def _unsealed(self, items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
         sealed = Counter(self._sealed)
         new: list[TResponseInputItem] = []
         for item in items:
-            keys = Counter(_keys(self._codec.decode(item)))
+            keys = Counter(self._keys([item]))
             if keys <= sealed:
                 sealed -= keys
             else:
                 new.append(item)
         return new
+
+    def _keys(self, items: Iterable[TResponseInputItem]) -> list[Hashable]:
+        return _keys(message for item in items for message in self._codec.decode(item))
 
     def _answered(self, item: TResponseInputItem) -> list[str]:
         return [

@@ -24,7 +24,15 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 import anyio
-from agents import ModelResponse, RunResultStreaming, RunState, Session as AgentsSession, TResponseInputItem
+from agents import (
+    Agent,
+    Handoff,
+    ModelResponse,
+    RunResultStreaming,
+    RunState,
+    Session as AgentsSession,
+    TResponseInputItem,
+)
 from agents.items import RunItem, ToolApprovalItem
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
@@ -87,7 +95,7 @@ class Run:
         self._said: Said
         self._admitted = asyncio.Event()
         self._steering: Items = []
-        self._asked = self._was_asked = self._handed_off = False
+        self._asked = self._was_asked = False
         self._handled_error: str | None = None
 
     # ---- begin -------------------------------------------------------------------------------------------------------
@@ -153,6 +161,9 @@ class Run:
         if getattr(getattr(self._native, "session_settings", None), "limit", None) is not None:
             before = await self._native.get_items(_ALL)
         await self._admit(before, list(kept))
+        # The SDK takes what says the same as an item of the history for that item, and would not save it: in a list
+        # without the history nothing is of the history.
+        history.clear()
         return kept
 
     async def _admit(self, history: Items, new: Items) -> None:
@@ -176,7 +187,7 @@ class Run:
         if self._turn_id is not None:  # it may have begun before
             sealed = await anyio.to_thread.run_sync(lambda: turn.messages)
         self._be(driver, sealed)
-        await self._said.finish(spoken[first + 1 :])
+        await self._said.finish(spoken[first:])
         self._admitted.set()
 
     async def _give_up_suspended(self, session: AsyncSession[TResponseInputItem]) -> None:
@@ -205,10 +216,7 @@ class Run:
                 " that session_input_callback is called by this version"
             )
         if not await self._said.seal_answers(request):
-            if not self._handed_off:
-                return made  # a nested run's
-            self._said.hold_back()
-        self._handed_off = False
+            return made  # a nested run's
         await self._seal_steering(request)
         messages = await self._driver.before_model(made.input)
         self._asked = self._was_asked = True
@@ -219,7 +227,7 @@ class Run:
         if steering and request[-len(steering) :] == steering:  # else it is in the result, in its place
             await self._said.seal(steering)
 
-    async def responded(self, response: ModelResponse, /) -> None:
+    async def responded(self, agent: Agent[Any], response: ModelResponse, /) -> None:
         """
         Raises:
             HostUnsupported: the request was made without memory. Nothing of the response is sealed.
@@ -227,7 +235,11 @@ class Run:
         if not self._asked:
             raise _without_memory()
         self._asked = False
-        await self._said.seal(response.to_input_items())
+        items = response.to_input_items()
+        if any(item.get("type") == "function_call" and item.get("name") in _handoffs(agent) for item in items):
+            self._said.may_be_dropped(items)
+        else:
+            await self._said.seal(items)
 
     # ---- tools and hooks ---------------------------------------------------------------------------------------------
 
@@ -244,10 +256,6 @@ class Run:
         """A function tool has answered."""
         self._said.tool_ended(call_id, result)
 
-    def handed_off(self) -> None:
-        """The next request is another agent's, and its ``input_filter`` may have rewritten it."""
-        self._handed_off = True
-
     def answered(self) -> None:
         """An agent has its final output."""
         self.has_answered = True
@@ -257,16 +265,16 @@ class Run:
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 
-    async def told(self, responses: Sequence[ModelResponse], items: Sequence[RunItem]) -> None:
+    async def told(self, responses: Sequence[ModelResponse], items: Sequence[RunItem], *, whole: bool = True) -> None:
         """
-        The run is over, and this is what was said in it.
+        The run is over, and this is what was said in it; not whole, it may lack the end.
 
         Raises:
             HostUnsupported: the model was asked, and no hook of ours ran.
         """
         if self._driver is None or (responses and not self._was_asked and not isinstance(self._given, RunState)):
             raise _without_memory()
-        await self._said.finish(_input_items(items))
+        await self._said.finish(_input_items(items), broken_off=not whole)
 
     async def end(self, outcome: Outcome | None, detail: str | None = None) -> None:
         """End the turn; None: it waits for an approval."""
@@ -284,7 +292,7 @@ class Run:
         if self._driver is not None and e is not None:
             with anyio.CancelScope(shield=True):
                 try:
-                    await self._said.finish(_input_items(self._items_of(e)))
+                    await self._said.finish(_input_items(self._items_of(e)), broken_off=True)
                 except Exception as problem:  # noqa: BLE001 - the run's own error must not be hidden by it
                     e.add_note(f"optchat could not seal all that the run said: {problem}")
         await self._stack.__aexit__(et, e, tb)
@@ -299,6 +307,11 @@ class Run:
 
 def _is_users(messages: Sequence[HostMessage]) -> bool:
     return any(message.role == "user" for message in messages)
+
+
+def _handoffs(agent: Agent[Any]) -> set[str]:
+    """The names of the tools by which an agent hands off."""
+    return {each.tool_name if isinstance(each, Handoff) else Handoff.default_tool_name(each) for each in agent.handoffs}
 
 
 def _input_items(items: Sequence[RunItem]) -> Items:
