@@ -18,7 +18,7 @@ a larger window never cuts later than a smaller one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -264,12 +264,15 @@ def positions(runs: Iterable[tuple[int, int]]) -> tuple[Span, ...]:
 @frozen
 class Wording:
     """
-    What lines cost: ``told`` by position with what is known of it, ``named`` with its size alone. All positions are in
-    both.
+    What a line costs at a position whose records are all left out: ``told`` with what is known of them, ``named`` with
+    their kinds and sizes alone.
     """
 
-    told: Mapping[Span, int]
-    named: Mapping[Span, int]
+    told: Callable[[Span], int]
+    named: Callable[[Span], int]
+
+    def shorter(self, span: Span) -> int:
+        return min(self.told(span), self.named(span))
 
 
 def choose_lines(runs: Sequence[tuple[int, int]], wording: Wording, room: int) -> tuple[dict[Span, bool], bool]:
@@ -281,18 +284,17 @@ def choose_lines(runs: Sequence[tuple[int, int]], wording: Wording, room: int) -
         fit: the fewest lines of names are given where nothing does.
     """
     leaves = [Span(record, 1) for start, end in runs for record in range(start, end)]
-    told = project(leaves, wording.told.get, room)
+    told = project(leaves, wording.told, room)
     if told.fits:
         return dict.fromkeys(told.spans, True), True
-    shorter = {span: min(cost, wording.named[span]) for span, cost in wording.told.items()}
-    found = project(leaves, shorter.get, room)
+    found = project(leaves, wording.shorter, room)
     if found.fits:
         left, tells = room - found.cost, set[Span]()
         for span in reversed(found.spans):  # the newest first: what it found is most likely what the task is at
-            more = wording.told[span] - shorter[span]
+            more = wording.told(span) - wording.shorter(span)
             if more <= left:
                 left -= more
                 tells.add(span)
         return {span: span in tells for span in found.spans}, True
     roots = coarsest(runs)
-    return dict.fromkeys(roots, False), sum(wording.named[span] for span in roots) <= room
+    return dict.fromkeys(roots, False), sum(map(wording.named, roots)) <= room

@@ -13,10 +13,10 @@ its size. What a memory tool answered is provenance there too, and reasoning was
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from optchat.core.active import Sent
 from optchat.core.budget import Budget
@@ -283,13 +283,8 @@ class _Lines(Generic[M]):
     def checkpoint(self, steps: Sequence[Step], room: int) -> Checkpoint:
         """The block for these steps, as detailed as its room allows."""
         runs = _runs(steps)
-        nodes = self.tree.nodes(self.db, positions(runs), self.clock)
-        named = {span: self._named(span, nodes.get(span)) for span in positions(runs)}
-        told = {span: self._told(span, nodes.get(span)) or line for span, line in named.items()}
-        wording = Wording(
-            {span: self._line_tokens(span, line, nodes.get(span)) for span, line in told.items()},
-            {span: self._line_tokens(span, line, None) for span, line in named.items()},
-        )
+        words = _Words(self, runs)
+        wording = Wording(words.told_tokens, words.named_tokens)
         block, lines = self._shortest(runs)
         tokens = self._tokens(block)
         body = room - self._tokens(self._block(runs, ()))
@@ -297,7 +292,7 @@ class _Lines(Generic[M]):
             chosen, fits = choose_lines(runs, wording, body)
             if not fits:
                 break
-            better = [told[span] if tells else named[span] for span, tells in chosen.items()]
+            better = [words.told(span) if tells else words.named(span) for span, tells in chosen.items()]
             made = self._block(runs, better)
             over = self._tokens(made) - room
             if over <= 0:
@@ -308,7 +303,7 @@ class _Lines(Generic[M]):
         return Checkpoint(block, tokens, tuple(line.canonical for line in lines), records)
 
     def _shortest(self, runs: Sequence[tuple[int, int]]) -> tuple[MemoryBlock, list[ShownLine]]:
-        lines = [self._named(span, None) for span in coarsest(runs)]
+        lines = [self.name(span, None) for span in coarsest(runs)]
         return self._block(runs, lines), lines
 
     def _block(self, runs: Sequence[tuple[int, int]], lines: Sequence[ShownLine]) -> MemoryBlock:
@@ -325,7 +320,7 @@ class _Lines(Generic[M]):
             self.request.adapter.count(native, self.tokenizer) for native in self.request.adapter.encode((block,))
         )
 
-    def _line_tokens(self, span: Span, line: ShownLine, node: Node | None) -> int:
+    def line_tokens(self, span: Span, line: ShownLine, node: Node | None) -> int:
         scope, chain = self.request.scope, self.tree.chain
         if node is None:
             return scope.count(self.tokenizer, line.rendered)
@@ -342,13 +337,13 @@ class _Lines(Generic[M]):
         canonical = session_ref(session.session_id, session.generation, span.start, span.count)
         return ShownLine(self.tree.chain.short(span), canonical, "", text)
 
-    def _told(self, span: Span, node: Node | None) -> ShownLine | None:
+    def tell(self, span: Span, node: Node | None) -> ShownLine | None:
         """A line of what is known; None where nothing is but the names of what was said."""
         if node is not None:
             return self._shown(span, node.text)
         return self._shown(span, self._beginning(self.rows[span.start])) if span.count == 1 else None
 
-    def _named(self, span: Span, node: Node | None) -> ShownLine:
+    def name(self, span: Span, node: Node | None) -> ShownLine:
         """A line that tells of records only what there are, and how large; of a short one what was said: no longer."""
         rows = [self.rows[seq] for seq in range(span.start, span.end)]
         if span.count == 1 and (rows[0].leaf_escaped or _SHORT_BYTES + 1) <= _SHORT_BYTES:
@@ -364,6 +359,55 @@ class _Lines(Generic[M]):
         most = self.request.scope.row.node_bytes
         page = whole_characters(payloads.load_payload_page(self.db, row, 0, most + 4), most)
         return clip(leaf_text(row.kind, page, row.structure, row.leaf_format), most, whole_bytes=_bytes(row))
+
+
+@define
+class _Words(Generic[M]):
+    """The lines for runs of records: each is made and counted once, and only if it is asked for."""
+
+    lines: _Lines[M]
+    runs: Sequence[tuple[int, int]]
+    _nodes: dict[Span, Node] = field(factory=dict[Span, Node])
+    _told: dict[Span, tuple[ShownLine, int]] = field(factory=dict[Span, tuple[ShownLine, int]])
+    _named: dict[Span, tuple[ShownLine, int]] = field(factory=dict[Span, tuple[ShownLine, int]])
+    _has_inner: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._load(Span(seq, 1) for start, end in self.runs for seq in range(start, end))
+
+    def told(self, span: Span) -> ShownLine:
+        return self._tell(span)[0]
+
+    def told_tokens(self, span: Span) -> int:
+        return self._tell(span)[1]
+
+    def named(self, span: Span) -> ShownLine:
+        return self._name(span)[0]
+
+    def named_tokens(self, span: Span) -> int:
+        return self._name(span)[1]
+
+    def _tell(self, span: Span) -> tuple[ShownLine, int]:
+        found = self._told.get(span)
+        if found is None:
+            if span.count > 1 and not self._has_inner:
+                self._has_inner = True
+                self._load(position for position in positions(self.runs) if position.count > 1)
+            node = self._nodes.get(span)
+            line = self.lines.tell(span, node)
+            found = self._name(span) if line is None else (line, self.lines.line_tokens(span, line, node))
+            self._told[span] = found
+        return found
+
+    def _name(self, span: Span) -> tuple[ShownLine, int]:
+        found = self._named.get(span)
+        if found is None:
+            line = self.lines.name(span, self._nodes.get(span))
+            found = self._named[span] = (line, self.lines.line_tokens(span, line, None))
+        return found
+
+    def _load(self, spans: Iterable[Span]) -> None:
+        self._nodes |= self.lines.tree.nodes(self.lines.db, spans, self.lines.clock)
 
 
 def _runs(steps: Sequence[Step]) -> tuple[tuple[int, int], ...]:

@@ -9,7 +9,7 @@ Not thread-safe: its turn has the lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from attrs import frozen
@@ -108,16 +108,22 @@ class Holding(Generic[M]):
         self._built = _Built(last_record, len(self._natives), active)
         return active
 
-    def count(self, natives: Sequence[M], tokenizer: Tokenizer, *, held: bool) -> int:
-        """Tokens of natives. Held ones are final, so that each is counted once; others may have changed."""
-        if not held:
-            return sum(self._adapter.count(native, tokenizer) for native in natives)
-        total = 0
-        for native in natives:
-            key = (tokenizer.name, id(native))
-            known = self._counted.get(key)
-            if known is None or known[0] is not native:
-                known = (native, self._adapter.count(native, tokenizer))
-                self._counted[key] = known
-            total += known[1]
-        return total
+    def counter(self, tokenizer: Tokenizer, *, held: bool) -> Callable[[Sequence[M]], int]:
+        """
+        What counts natives for one call, each once. Held ones are final, so that a later call need not count them
+        again; others may have changed by then.
+        """
+        counted: dict[tuple[str, int], tuple[M, int]] = self._counted if held else {}
+
+        def count(natives: Sequence[M]) -> int:
+            total = 0
+            for native in natives:
+                key = (tokenizer.name, id(native))
+                known = counted.get(key)
+                if known is None or known[0] is not native:
+                    known = (native, self._adapter.count(native, tokenizer))
+                    counted[key] = known
+                total += known[1]
+            return total
+
+        return count

@@ -189,10 +189,7 @@ class Turn(Reader, Generic[M]):
             raise BadArgument(f"readiness is 'strict' or 'partial', not {readiness!r}; None is the policy's")
         tokenizer = budget.tokenizer or self._house.tokenizer
         state = self._dispatchable()
-
-        def count(natives: Sequence[M]) -> int:
-            return self._natives.count(natives, tokenizer, held=active is None)
-
+        count = self._natives.counter(tokenizer, held=active is None)
         with self._lock:
             whole = (
                 self._natives.held(state.last_record, self._tokenizer)
