@@ -89,6 +89,21 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert names["turn"].outcome == "completed"
 
 
+def test_the_page_about_testing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openai", reason="the page needs the extra openai")
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks(ROOT / "docs" / "testing.md")
+    assert len(names["model"].requests) == 3
+
+
+def test_the_page_about_testing_names_all_there_is() -> None:
+    told = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    testing = importlib.import_module("optchat.testing")
+    replies = importlib.import_module("optchat.testing.replies")
+    names = [*testing.__all__, *(name for name in replies.__all__ if name.islower())]
+    assert [name for name in names if not re.search(rf"\b{name}\b", told)] == []
+
+
 # ---- links -----------------------------------------------------------------------------------------------------------
 def anchors(page: Path) -> set[str]:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from optchat.testing import replies
 from optchat.testing.clocks import ManualClock
 from optchat.testing.contract import AdapterContract, HostRun
 from optchat.testing.memories import temporary_memory
+from optchat.testing.models import RequestRecorder, ScriptedModel
 from optchat.testing.schedules import Step, play
 from optchat.testing.servers import FakeAnthropic, FakeOpenAI
 from optchat.testing.summarizers import DeterministicSummarizer
@@ -28,6 +29,8 @@ __all__ = [
     "FakeOpenAI",
     "HostRun",
     "ManualClock",
+    "RequestRecorder",
+    "ScriptedModel",
     "Step",
     "play",
     "replies",
