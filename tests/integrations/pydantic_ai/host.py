@@ -110,7 +110,7 @@ def said(message: HostMessage) -> Sequence[ModelResponsePart]:
     return cast("ModelResponse", response).parts
 
 
-def call(call_id: str, name: str, **arguments: object) -> Sequence[ModelResponsePart]:
+def call(call_id: str, name: str, /, **arguments: object) -> Sequence[ModelResponsePart]:
     """A response of one call."""
     return [ToolCallPart(name, json.dumps(arguments), call_id)]
 
@@ -178,10 +178,10 @@ def kinds(memory: Memory, key: str) -> list[str]:
     return [kind for kind, _ in records(memory, key)]
 
 
-def run(work: Callable[[], Awaitable[Any]]) -> Any:
-    """In a loop of its own."""
+def do(host: Agent[Any, Any], prompt: Any = None, **more: Any) -> Any:
+    """A run in a loop of its own: the framework's run_sync leaves the one that it makes open."""
 
-    async def do() -> Any:
-        return await work()
+    async def run() -> Any:
+        return await host.run(prompt, **more)
 
-    return asyncio.run(do())
+    return asyncio.run(run())

@@ -12,10 +12,10 @@ may lack (:mod:`.history`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, cast
 
 import anyio.to_thread
 from attrs import evolve, frozen
@@ -344,7 +344,7 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
                 raise ToolFailed(output.text)
             return output.text
 
-        return Tool[AgentDepsT].from_schema(answer, tool.name, tool.description, dict(tool.parameters))
+        return Tool[AgentDepsT].from_schema(answer, tool.name, tool.description, _spelt_out(tool.parameters))
 
     # ---- what runs within --------------------------------------------------------------------------------------------
 
@@ -382,6 +382,17 @@ class _Counted(Tokenizer):
     def of(self, *things: object) -> int:
         """The tokens of text, or of JSON."""
         return self._memory.count_tokens(*things, tokenizer=self._tokenizer)
+
+
+def _spelt_out(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema whose alternatives of type stand apart: the framework's TestModel knows no list of types."""
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "type" and isinstance(value, list):
+            plain["anyOf"] = [{"type": each} for each in cast("list[str]", value)]
+        else:
+            plain[key] = _spelt_out(cast("Mapping[str, Any]", value)) if isinstance(value, dict) else value
+    return plain
 
 
 def _final(messages: Sequence[ModelMessage]) -> list[ModelMessage]:

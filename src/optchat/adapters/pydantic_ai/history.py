@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from attrs import frozen
-from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 
 from optchat.adapters.pydantic_ai.chain import run_ids
 from optchat.adapters.pydantic_ai.codec import CODEC
 from optchat.core.errors import UnknownRef
 from optchat.core.messages import HostMessage, Part, ToolCallPart, ToolResultPart
-from optchat.core.retrieval import TurnInfo
+from optchat.core.retrieval import SessionInfo, TurnInfo
 from optchat.core.terms import RecordKind, Role
 from optchat.memory.memory import Memory
 from optchat.memory.session import Session
@@ -62,16 +62,24 @@ def whole_history(
 
     Where what it holds is not what is sealed, it is given back as it is.
     """
-    sealed = sealed_turns(memory, session)
+    info = session.info()
+    turns = list(_turns(session))
     listed = listed_parts(history)
-    found = complete(sealed, listed, run_ids(history)) if sealed else None
+    if len(listed) >= info.length and all(turn.outcome == "completed" for turn in turns) and _is_as_written(history):
+        return list(history)  # nothing can be left out, and reconciling reads what is sealed itself, and faster
+    found = complete(sealed_turns(memory, info, turns), listed, run_ids(history))
     return list(history) if found is None else list(found)
 
 
-def sealed_turns(memory: Memory, session: Session[ModelMessage]) -> list[SealedTurn]:
+def _is_as_written(history: Iterable[ModelMessage]) -> bool:
+    """Whether no call's arguments came through a client, as an object."""
+    return all(
+        isinstance(call.args, str) for message in history if isinstance(message, ModelResponse) for call in message.tool_calls
+    )
+
+
+def sealed_turns(memory: Memory, info: SessionInfo, turns: Sequence[TurnInfo]) -> list[SealedTurn]:
     """What is sealed of a session, turn by turn, without what programs said in it by themselves."""
-    info = session.info()
-    turns = list(_turns(session))
     starts = [int(turn.ref.rpartition(":")[2].partition("+")[0]) for turn in turns]
     found: list[SealedTurn] = []
     for turn, start, end in zip(turns, starts, [*starts[1:], info.length], strict=True):
