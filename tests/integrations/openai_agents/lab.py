@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +24,7 @@ from agents import (
     set_tracing_disabled,
 )
 from agents.items import TResponseOutputItem
-from attrs import Factory, define, frozen
+from attrs import define, frozen
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -57,12 +58,12 @@ class Asked:
     handoffs: tuple[str, ...]
 
 
-@define(slots=False, eq=False)
 class Scripted(Model):
     """A model that takes one step of its script each time it is asked."""
 
-    steps: list[Step]
-    calls: list[Asked] = Factory(list)
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = list(steps)
+        self.calls: list[Asked] = []
 
     async def _next(
         self, instructions: str | None, given: str | list[Item], tools: Sequence[Tool], handoffs: Sequence[Handoff]
@@ -71,25 +72,23 @@ class Scripted(Model):
         names = tuple(tool.name for tool in tools)
         asked = Asked(given, instructions, names, tuple(handoff.tool_name for handoff in handoffs))
         self.calls.append(asked)
-        step: object = self.steps.pop(0)
-        if callable(step):
-            step = step(asked)
-            if isinstance(step, Awaitable):
-                step = await step
-        if isinstance(step, BaseException):
-            raise step
-        assert isinstance(step, Sequence)
-        return ModelResponse(output=list(copy.deepcopy(step)), usage=Usage(), response_id="r")
+        step = self.steps.pop(0)
+        made: Any = step(asked) if callable(step) else step
+        if isawaitable(made):
+            made = await made
+        if isinstance(made, BaseException):
+            raise made
+        return ModelResponse(output=copy.deepcopy(list(made)), usage=Usage(), response_id="r")
 
     async def get_response(
         self,
         system_instructions: str | None,
         input: str | list[Item],
-        model_settings: ModelSettings,
+        model_settings: ModelSettings,  # noqa: ARG002
         tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
+        output_schema: AgentOutputSchemaBase | None,  # noqa: ARG002
         handoffs: list[Handoff],
-        tracing: ModelTracing,
+        tracing: ModelTracing,  # noqa: ARG002
         **_more: Any,
     ) -> ModelResponse:
         return await self._next(system_instructions, input, tools, handoffs)
@@ -98,11 +97,11 @@ class Scripted(Model):
         self,
         system_instructions: str | None,
         input: str | list[Item],
-        model_settings: ModelSettings,
+        model_settings: ModelSettings,  # noqa: ARG002
         tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
+        output_schema: AgentOutputSchemaBase | None,  # noqa: ARG002
         handoffs: list[Handoff],
-        tracing: ModelTracing,
+        tracing: ModelTracing,  # noqa: ARG002
         **_more: Any,
     ) -> AsyncIterator[Any]:
         made = await self._next(system_instructions, input, tools, handoffs)
@@ -181,10 +180,9 @@ def broken() -> str:
 
 def agent_of(model: Model, *tools: Tool, **more: Any) -> Agent[Any]:
     """An agent with memory's tools and some of its own."""
-    own = tools or (build, deploy, broken)
-    return Agent(
-        **{"name": "builder", "instructions": "Be careful.", "model": model, "tools": [*memory_tools(), *own]} | more
-    )
+    given: dict[str, Any] = {"name": "builder", "instructions": "Be careful.", "model": model}
+    given["tools"] = [*memory_tools(), *(tools or (build, deploy, broken))]
+    return Agent(**given | more)
 
 
 @define
@@ -214,7 +212,8 @@ class Lab:
         """A run with memory."""
         session = self.session(key)
         try:
-            return await self.runner.run(agent, given, session=session, **{"run_config": QUIET} | runner)
+            runner.setdefault("run_config", QUIET)
+            return await self.runner.run(agent, given, session=session, **runner)
         finally:
             session.close()
 

@@ -66,7 +66,10 @@ async def test_an_awaited_filter_and_a_wrong_one(lab: Lab) -> None:
     await lab.run(
         agent_of(Scripted([[answer("Done.")]])), "go", run_config=replace(QUIET, call_model_input_filter=same)
     )
-    wrong: Any = lambda _: None
+
+    def wrong(_data: CallModelData[Any]) -> Any:
+        return None
+
     with pytest.raises(Exception, match="ModelInputData"):
         await lab.run(agent_of(Scripted([])), "go", run_config=replace(QUIET, call_model_input_filter=wrong))
     assert lab.outcomes() == ["completed", "failed"]
@@ -121,27 +124,27 @@ async def test_its_own_hooks_run(lab: Lab) -> None:
     heard: list[str] = []
 
     class Hooks(RunHooks[Any]):
-        async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:
+        async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:  # noqa: ARG002
             heard.append("llm start")
 
-        async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:  # noqa: ARG002
             heard.append("llm end")
             if len(heard) < 4:
                 assert lab.sealed()[-1] == "call c1: build", "what was said is sealed before anybody hears of it"
 
-        async def on_agent_start(self, context: Any, agent: Any) -> None:
+        async def on_agent_start(self, context: Any, agent: Any) -> None:  # noqa: ARG002
             heard.append("agent start")
 
-        async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+        async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:  # noqa: ARG002
             heard.append("agent end")
 
-        async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:  # noqa: ARG002
             heard.append("handoff")
 
-        async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:  # noqa: ARG002
             heard.append("tool start")
 
-        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:  # noqa: ARG002
             heard.append(f"tool end {result}")
 
     second = Agent(name="second", model=Scripted([[answer("Done.")]]))
@@ -158,7 +161,7 @@ async def test_its_own_hooks_run(lab: Lab) -> None:
 
 async def test_hooks_need_not_be_ours_to_fail(lab: Lab) -> None:
     class Failing(RunHooks[Any]):
-        async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:  # noqa: ARG002
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from agents import Agent, SQLiteSession, TResponseInputItem
 from agents.items import TResponseOutputItem
-from openai.types.responses import ResponseOutputItem
-from pydantic import TypeAdapter
 
 import optchat
 from optchat.adapters.openai_agents import AgentsItems, MemoryRunner, memory_tools
@@ -18,7 +16,6 @@ from optchat.testing import AdapterContract, HostRun
 from tests.integrations.openai_agents.lab import BUDGET, QUIET, Asked, Scripted, Step, answer, build, calls, cancel_me
 
 pytestmark = pytest.mark.host
-OUTPUT: TypeAdapter[Any] = TypeAdapter(ResponseOutputItem)
 
 
 def output(message: optchat.HostMessage) -> list[TResponseOutputItem]:
@@ -33,6 +30,12 @@ def output(message: optchat.HostMessage) -> list[TResponseOutputItem]:
             case _:
                 pass
     return items
+
+
+def sent_back(item: TResponseOutputItem) -> TResponseInputItem:
+    """An item of a response as it is sent back."""
+    dumped: Any = item.model_dump(exclude_unset=True)
+    return dumped  # type: ignore[no-any-return]  # an item's own dump
 
 
 class TestOpenAIAgents(AdapterContract[TResponseInputItem]):
@@ -52,17 +55,12 @@ class TestOpenAIAgents(AdapterContract[TResponseInputItem]):
             return adapter.rebuild([made, message])[len(made.parts) :]
         if message.role == "user":
             return adapter.rebuild([message])
-        return [item.model_dump(exclude_unset=True) for item in output(message)]  # type: ignore[misc] - as sent back
+        return [sent_back(item) for item in output(message)]
 
     def thinking(self, text: str) -> Sequence[TResponseInputItem]:
-        thought = {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [],
-            "content": [{"type": "reasoning_text", "text": text}],
-        }
-        done = {"role": "assistant", "content": "Done."}
-        return [thought, done]  # type: ignore[list-item] - literals of the items' own types
+        content = [{"type": "reasoning_text", "text": text}]
+        thought: Any = {"type": "reasoning", "id": "rs_1", "summary": [], "content": content}
+        return [thought, {"role": "assistant", "content": "Done."}]
 
     def drive(
         self,
@@ -88,13 +86,13 @@ class TestOpenAIAgents(AdapterContract[TResponseInputItem]):
         model = Scripted([[calls("survey", '{"input": "all of it"}')], [answer("It is done.")]])
         return asyncio.run(self._drive(memory, key, request, model, tool))
 
-    def edit(self, memory: optchat.Memory, key: str, before: str, after: str) -> None:
+    def edit(self, memory: optchat.Memory, key: str, old: str, new: str) -> None:
         async def edited() -> None:
             session = self._native_session(memory, key)
             items = await session.get_items()
             await session.clear_session()
-            changed = [{**item, "content": after} if item.get("content") == before else item for item in items]
-            await session.add_items(changed)  # type: ignore[arg-type] - the same items, but for one text
+            changed: list[Any] = [{**item, "content": new} if item.get("content") == old else item for item in items]
+            await session.add_items(changed)
             session.close()
 
         asyncio.run(edited())
@@ -115,7 +113,7 @@ class TestOpenAIAgents(AdapterContract[TResponseInputItem]):
         error: BaseException | None = None
         try:
             await runner.run(agent, request, session=session, run_config=QUIET)
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - whatever ends a run is what the contract looks at
             error = raised
         stored = (await session.get_items())[known:]
         session.close()

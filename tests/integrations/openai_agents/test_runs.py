@@ -170,9 +170,13 @@ async def test_errors_of_the_model_fail_the_turn_and_the_next_goes_on(lab: Lab) 
 async def test_too_many_turns_fail_and_a_handler_does_not_hide_it(lab: Lab) -> None:
     model = Scripted([[calls("build")], [calls("build")], [answer("Good.")]])
     agent = agent_of(model)
+
+    def out_of_turns(_: object) -> str:
+        return "Out of turns."
+
     with pytest.raises(MaxTurnsExceeded):
         await lab.run(agent, "go", max_turns=1)
-    result = await lab.run(agent, "go", max_turns=1, error_handlers={"max_turns": lambda _: "Out of turns."})
+    result = await lab.run(agent, "go", max_turns=1, error_handlers={"max_turns": out_of_turns})
     assert result.final_output == "Out of turns."
     assert lab.outcomes() == ["failed", "failed"]
     assert lab.sealed()[-1] == "assistant: Out of turns."
@@ -223,11 +227,12 @@ async def test_a_tool_may_have_the_last_word(lab: Lab) -> None:
 
 
 async def test_a_failed_model_call_is_retried_with_the_same_request(lab: Lab) -> None:
+    def always(_: object) -> bool:
+        return True
+
     lab.publish("Zanzibar.")
     model = Scripted([RuntimeError("once"), [answer("Good.")]])
-    settings = ModelSettings(
-        retry=ModelRetrySettings(max_retries=1, backoff={"initial_delay": 0.0}, policy=lambda _: True)
-    )
+    settings = ModelSettings(retry=ModelRetrySettings(max_retries=1, backoff={"initial_delay": 0.0}, policy=always))
     await lab.run(agent_of(model, model_settings=settings), "go")
     assert len(model.calls) == 2
     assert model.calls[0].input == model.calls[1].input
