@@ -249,7 +249,7 @@ def test_the_real_sessions(cli: Cli, tmp_path: Path) -> None:
     "arguments",
     [
         ["status"], ["scopes"], ["sessions"], ["turns", "a"], ["view"], ["context", "a"], ["zoom", "pub:0+1"],
-        ["search", "a"], ["date", "pub:0+1"], ["verify"], ["verify", "--repair"],
+        ["receipt", "t"], ["search", "a"], ["date", "pub:0+1"], ["verify"], ["verify", "--repair"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -294,7 +294,7 @@ def test_usage(cli: Cli, arguments: list[str], said: str) -> None:
     [
         ["zoom", "pub:24"], ["zoom", "pub:0+3"], ["zoom", "pub:512+1"], ["date", "a\nb"], ["turns", "carol"],
         ["view", "carol"], ["search", ""], ["search", "a", "--after", "2026-01-01"], ["sessions", "--limit", "0"],
-        ["sessions", "--cursor", "x"], ["context", "bob", "--window", "100", "--output", "50"],
+        ["sessions", "--cursor", "x"], ["receipt", "nobodys"], ["context", "bob", "--window", "100", "--output", "50"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -251,6 +251,21 @@ def render(memory: optchat.Memory) -> Action:
     return lambda: turn.context(BUDGET)
 
 
+def render_what_is_new(memory: optchat.Memory) -> Action:
+    with memory.session("a").turn("before") as before:
+        before.context(BUDGET)
+        before.assistant("done")
+    turn = _open_turn(memory)
+    return lambda: turn.context(BUDGET)
+
+
+def seal_what_a_call_was_answered(memory: optchat.Memory) -> Action:
+    """The call's receipt is written down with it."""
+    turn = _open_turn(memory)
+    turn.context(BUDGET)
+    return lambda: turn.assistant("as you said")
+
+
 def retrieve(memory: optchat.Memory) -> Action:
     turn = _open_turn(memory)
 
@@ -477,6 +492,8 @@ CASES: dict[str, UseCase] = {
     "end with jobs": on(settled, end_with_jobs),
     "suspend and resume": on(settled, suspend_and_resume),
     "render": on(settled, render),
+    "render what is new": on(settled, render_what_is_new),
+    "seal what a call was answered": on(settled, seal_what_a_call_was_answered),
     "retrieve": on(settled, retrieve),
     "publish": on(waiting, publish, steady=False),
     "shrink": on(settled, shrink),

@@ -76,6 +76,7 @@ for _verb in (
     reading.turns,
     reading.view,
     reading.context,
+    reading.receipt,
     reading.zoom,
     reading.search,
     reading.date,

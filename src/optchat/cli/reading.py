@@ -18,7 +18,7 @@ from optchat.cli import output
 from optchat.cli.settings import Settings, on_file, on_memory, pass_settings, session_id
 from optchat.cli.tallies import told
 from optchat.core.records import readable_bytes, to_bytes
-from optchat.memory import scopes_of
+from optchat.memory import kept_receipt, scopes_of
 
 KINDS: tuple[optchat.HitKind, ...] = ("user", "assistant", "tool_call", "tool_result", "report", "note", "summary")
 
@@ -161,27 +161,51 @@ def context(settings: Settings, session: str, window: int, answer: int, instruct
         for part in message.parts:
             output.show_text(_spoken(part))
         output.show_text()
-    receipt, tokens = found.receipt, found.receipt.tokens
     output.show_text("receipt:")
-    output.show_fields(
-        [
-            ("snapshot", receipt.snapshot.id),
-            ("why", receipt.why),
-            ("shared through", receipt.shared_through),
-            ("session through", receipt.session_through),
-            ("lines", len(receipt.refs)),
-            ("missing", " ".join(receipt.missing) or None),
-            ("left out", " ".join(receipt.left_out) or None),
-            ("tokenizer", receipt.tokenizer),
-            ("window", tokens.window),
-            ("instructions", tokens.instructions),
-            ("output", tokens.output),
-            ("reserve", tokens.reserve),
-            *((kind, used) for kind, used in tokens.blocks.items()),
-            ("active", tokens.active),
-            ("left", tokens.left),
-        ]
-    )
+    output.show_fields(_told(found.receipt))
+
+
+@click.command()
+@click.argument("turn")
+@click.option("--session", metavar="SESSION", help="The turn's session (its id or its key), where several have it.")
+@on_memory
+@pass_settings
+def receipt(settings: Settings, turn: str, session: str | None) -> None:
+    """Show the receipt of what a TURN (its id) last sent to a model: the lines shown, and what each part cost."""
+    with settings.open() as memory:
+        found = kept_receipt(memory, turn, session=None if session is None else session_id(memory, session))
+    if settings.as_json:
+        output.show_json(found)
+        return
+    output.show_fields([("turn", found.turn_id), ("session", found.session_id), ("at", output.moment(found.at))])
+    output.show_fields(_told(found.receipt))
+    output.show_text()
+    for ref in found.receipt.refs:
+        output.show_text(ref)
+
+
+def _told(receipt: optchat.ContextReceipt) -> list[tuple[str, object]]:
+    tokens = receipt.tokens
+    return [
+        ("snapshot", receipt.snapshot.id),
+        ("why", receipt.why),
+        ("shared through", receipt.shared_through),
+        ("session through", receipt.session_through),
+        ("lines", len(receipt.refs)),
+        ("missing", " ".join(receipt.missing) or None),
+        ("left out", " ".join(receipt.left_out) or None),
+        ("repeated", readable_bytes(receipt.repeated_bytes)),
+        ("checkpointed", receipt.checkpointed or None),
+        ("active transcript", receipt.active_source),
+        ("tokenizer", receipt.tokenizer),
+        ("window", tokens.window),
+        ("instructions", tokens.instructions),
+        ("output", tokens.output),
+        ("reserve", tokens.reserve),
+        *((kind, used) for kind, used in tokens.blocks.items()),
+        ("active", tokens.active),
+        ("left", tokens.left),
+    ]
 
 
 def _spoken(

@@ -50,7 +50,7 @@ def last_request(db: Connection, generation_pk: int, descriptor: DescriptorRow) 
 def anchor_of(row: RenderingRow) -> Anchor | None:
     """What a rendering leaves for the next one; None where it may not be added to."""
     since = row.since
-    if since is None:
+    if since is None or "heads" not in since:
         return None
     return Anchor(
         tuple(Head(*head) for head in since["heads"]),

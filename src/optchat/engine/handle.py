@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from threading import Lock
 from types import MappingProxyType
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import xxhash
 from attrs import define, field, frozen
@@ -91,6 +91,14 @@ class Past:
     parts: Recent[tuple[int, int, int], Part] = field(factory=lambda: Recent(64))  # by start, end and bytes
 
 
+@frozen
+class Call:
+    """A call's receipt until it is written down: with the next thing that its turn writes."""
+
+    step: int
+    sent: dict[str, Any]
+
+
 @define
 class Caches:
     """One set a file, shared by its scopes."""
@@ -101,6 +109,7 @@ class Caches:
     tokens: Recent[tuple[str, int, int], int] = field(factory=lambda: Recent(200_000))
     texts: Recent[tuple[str, int], int] = field(factory=lambda: Recent(4096))
     pasts: Recent[int, Past] = field(factory=lambda: Recent(256))  # by tree
+    calls: Recent[int, Call] = field(factory=lambda: Recent(4096))  # by turn: its last one
 
 
 @frozen

@@ -27,6 +27,7 @@ from optchat.core.terms import RecordKind
 from optchat.core.tools import TOOL_NAMES
 from optchat.core.tree import Node
 from optchat.core.words import INDEXED_AT_ONCE_BYTES, words_of
+from optchat.engine import receipts
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
 from optchat.engine.pins import check_turn
@@ -267,6 +268,8 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
         new.append((key, part, at))
         seq += 1
     _index(landing, turn, new)
+    if new:
+        receipts.write_down(scope, db, turn.turn_pk)
     return Sealed(tuple(refs), len(new))
 
 

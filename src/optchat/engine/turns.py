@@ -34,7 +34,7 @@ from optchat.core.messages import HostMessage
 from optchat.core.publications import natural_outcome, turn_after
 from optchat.core.refs import SESSION_ID_ALPHABET
 from optchat.core.terms import Outcome, RecordKind
-from optchat.engine import ingest
+from optchat.engine import ingest, receipts
 from optchat.engine.cutting import alive_elsewhere, cut
 from optchat.engine.handle import Scope, microseconds, utc_offset_seconds
 from optchat.engine.landing import Landing
@@ -302,6 +302,7 @@ def end_in(landing: Landing, turn: TurnRow, outcome: Outcome, detail: str | None
         at=landing.at if at is None else at,
     )
     turns.drop_all_staged(landing.db, turn.turn_pk)
+    receipts.write_down(landing.scope, landing.db, turn.turn_pk)
     ended = turns.load_turn(landing.db, turn.turn_pk)
     assert ended is not None, "just updated"
     landing.turn_ended(ended)
@@ -354,6 +355,7 @@ def suspend(scope: Scope, turn_pk: int) -> None:
         turn = turns.load_turn(db, turn_pk)
         assert turn is not None, "a handle's turn exists"
         turns.set_turn_state(db, turn_pk, turn_after(turn.state, "suspend", turn.outcome), None)
+        receipts.write_down(scope, db, turn_pk)
 
 
 def resume(scope: Scope, session: SessionRow, turn_id: str | None) -> TurnRow:

@@ -26,7 +26,7 @@ from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
 from optchat.core.terms import OUTCOMES, Outcome
 from optchat.core.tools import TOOL_NAMES, ToolOutput, Tools
-from optchat.engine import answering, checkpointing, dispatch, ingest, pins, turns
+from optchat.engine import answering, checkpointing, dispatch, ingest, pins, receipts, turns
 from optchat.engine.handle import Scope
 from optchat.engine.neutral import NeutralAdapter
 from optchat.engine.rendering import assemble
@@ -224,7 +224,7 @@ class Turn(Reader, Generic[M]):
         (fitted, held), checkpoint = made, made[0].checkpoint
         with self._lock:
             before, self._rendered = self._rendered, held
-        return assemble(
+        context = assemble(
             checkpointing.with_checkpoint(held.rendered, checkpoint, self._adapter),
             self.snapshot,
             list(fitted.natives),
@@ -236,6 +236,8 @@ class Turn(Reader, Generic[M]):
             repeated_bytes=dispatch.repeated_bytes(before, held),
             checkpointed=0 if checkpoint is None else checkpoint.records,
         )
+        receipts.remember(self._scope, self._pk, held.rendered.step, context.receipt)
+        return context
 
     def _dispatchable(self) -> DispatchState:
         """The state of a turn that runs, under a pin that holds: taken again where something it could see is gone."""

@@ -190,6 +190,32 @@ def load_rendering(db: Connection, turn_pk: int) -> RenderingRow | None:
     )
 
 
+def keep_sent(db: Connection, turn_pk: int, step: int, sent: dict[str, Any]) -> None:
+    """
+    Keep what a call by a rendering cost, unless a later one's is kept. Idempotent: the same again writes nothing.
+
+    Args:
+        sent: ``at``, in microseconds, says which is later.
+    """
+    run(
+        db,
+        "UPDATE rendering SET since = json_set(coalesce(since, '{}'), '$.sent', json(:sent))"
+        " WHERE turn_pk = :turn AND step = :step AND coalesce(since ->> '$.sent.at', 0) < :at",
+        {"turn": turn_pk, "step": step, "sent": json.dumps(sent, sort_keys=True), "at": sent["at"]},
+    )
+
+
+def last_sent(db: Connection, turn_pk: int) -> RenderingRow | None:
+    """The newest step of a turn's rendering, under whatever pin, of which a call is kept."""
+    return _rendering(
+        one_row(
+            db,
+            _RENDERING + "WHERE turn_pk = :turn AND since ->> '$.sent.at' IS NOT NULL ORDER BY step DESC LIMIT 1",
+            {"turn": turn_pk},
+        )
+    )
+
+
 def last_rendering(db: Connection, generation_pk: int, before_turn: int, among: int) -> RenderingRow | None:
     """
     The last step of the last of a generation's turns that was rendered.

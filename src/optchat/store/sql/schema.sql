@@ -184,7 +184,7 @@ CREATE TABLE rendering (
     missing           TEXT    NOT NULL,             -- JSON: own refs that a partial view says it does not cover
     previous          TEXT    NOT NULL,             -- JSON: which records of the previous exchange stand in full
     anchor_turn       INTEGER,                      -- the turn whose blocks are repeated; NULL: it is in full
-    since             TEXT,                         -- JSON: what the session's next turn may add to (core.anchors.Anchor)
+    since             TEXT,                         -- JSON: what the next turn may add to (core.anchors.Anchor), and what a call cost
     memory_sha256     BLOB    NOT NULL,
     at                INTEGER NOT NULL,
     pin               INTEGER NOT NULL DEFAULT 0,   -- under which pin of the turn it was made
