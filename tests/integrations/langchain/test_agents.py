@@ -19,6 +19,7 @@ from langchain.agents.middleware import (
     after_model,
     before_model,
 )
+from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
@@ -797,3 +798,101 @@ def test_a_run_that_langchain_did_not_tell_of_is_refused(
     monkeypatch.setattr(WATCH, "_began", lambda *_: None)
     with pytest.raises(optchat.HostUnsupported, match="did not tell that this run began"):
         agent(Script.of("Never."), memory, saver).invoke(said("Hello."), T)
+
+
+@both_ways
+def test_a_handoff_goes_on_in_the_same_turn(memory: optchat.Memory, saver: InMemorySaver, drive: Drive) -> None:
+    first, second = Script.of(calling("c1", "transfer")), Script.of("Done by the second.", "Still the second.")
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("first", agent(first, memory, tools=[transfer]), destinations=("second",))
+    graph.add_node("second", agent(second, memory))
+    graph.add_edge(START, "first")
+    drive(graph.compile(checkpointer=saver), said("Do it."), T)
+    assert texts(memory) == ["Do it.", "c1:transfer", "c1=handed over", "Done by the second."]
+    assert outcomes(memory, "T") == ["completed"]
+
+
+@both_ways
+def test_a_handoff_to_a_node_without_memory_leaves_no_turn_open(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("first", agent(Script.of(calling("c1", "transfer")), memory, tools=[transfer]))
+    graph.add_node("second", lambda state: {"messages": [AIMessage(f"Seen {len(state['messages'])}.")]})
+    graph.add_edge(START, "first")
+    drive(graph.compile(checkpointer=saver), said("Do it."), T)
+    assert outcomes(memory, "T") == ["interrupted"], "what became of the call is not known here"
+
+
+@tool
+def transfer(runtime: ToolRuntime) -> Command[Any]:
+    """Hand over."""
+    answer = ToolMessage("handed over", tool_call_id=str(runtime.tool_call_id))
+    messages = [*runtime.state["messages"], answer]
+    return Command(goto="second", graph=Command.PARENT, update={"messages": messages})
+
+
+@both_ways
+def test_a_copied_thread_is_a_fork(memory: optchat.Memory, saver: InMemorySaver, drive: Drive) -> None:
+    host = agent(Script.of("One.", "Two.", "Two, otherwise.", "Three."), memory, saver)
+    drive(host, said("First."), T)
+    kept = saver.get_tuple(T)
+    assert kept is not None
+    place: RunnableConfig = {"configurable": {"thread_id": "U", "checkpoint_ns": ""}}
+    saver.put(place, kept.checkpoint, kept.metadata, kept.checkpoint["channel_versions"])
+    drive(host, said("Second."), T)
+    drive(host, said("Second, otherwise."), thread("U"))
+    drive(host, said("Third."), thread("U"))
+    assert texts(memory, "T") == ["First.", "One.", "Second.", "Two."]
+    assert texts(memory, "U") == ["First.", "One.", "Second, otherwise.", "Two, otherwise.", "Third.", "Three."]
+    published = [line.text for line in memory.view().lines]
+    assert sum("First." in text for text in published) == 1, "what both have was published once"
+
+
+@both_ways
+def test_a_copy_of_a_thread_that_was_deleted_has_what_it_holds(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    host = agent(Script.of("One.", "Two."), memory, saver)
+    drive(host, said("First."), T)
+    kept = saver.get_tuple(T)
+    assert kept is not None
+    place: RunnableConfig = {"configurable": {"thread_id": "U", "checkpoint_ns": ""}}
+    saver.put(place, kept.checkpoint, kept.metadata, kept.checkpoint["channel_versions"])
+    session(memory, "T").delete()
+    drive(host, said("Second."), thread("U"))
+    assert texts(memory, "U")[-2:] == ["Second.", "Two."]
+    assert outcomes(memory, "U")[-1] == "completed"
+
+
+@both_ways
+def test_going_on_after_a_hook_failed_behind_the_model(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    failing = [RuntimeError("the hook broke")]
+
+    @after_model
+    def broken(state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
+        del state, runtime
+        if failing:
+            raise failing.pop()
+        return None
+
+    host = agent(Script.of("Said once."), memory, saver, after=[broken])
+    with pytest.raises(RuntimeError, match="the hook broke"):
+        drive(host, said("Say it."), T)
+    assert outcomes(memory, "T") == ["failed"]
+    drive(host, None, T)
+    assert texts(memory) == ["Say it.", "Said once."]
+    assert outcomes(memory, "T") == ["completed"]
+
+
+def test_a_plain_call_from_within_a_loop(memory: optchat.Memory, saver: InMemorySaver) -> None:
+    host = agent(Script.of("One.", "Two."), memory, saver)
+
+    async def run() -> None:
+        host.invoke(said("First."), T)
+        await host.ainvoke(said("Second."), T)
+
+    asyncio.run(run())
+    assert outcomes(memory, "T") == ["completed", "completed"]

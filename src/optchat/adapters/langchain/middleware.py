@@ -25,7 +25,7 @@ from optchat.adapters.checking import check_host
 from optchat.adapters.driving import plain
 from optchat.adapters.langchain.codec import INFO
 from optchat.adapters.langchain.runs import WATCH, Name, Run
-from optchat.adapters.langchain.turns import CODEC, DrivenTurn, Marks, begin, beginning, position
+from optchat.adapters.langchain.turns import DrivenTurn, Marks, begin, beginning, open_session, position
 from optchat.aio import AsyncMemory
 from optchat.aio.threads import Threads
 from optchat.core.budget import Budget
@@ -45,6 +45,8 @@ class MemoryState(AgentState[Any]):
     optchat_before: NotRequired[Annotated[str | None, PrivateStateAttr]]
     optchat_last: NotRequired[Annotated[str, PrivateStateAttr]]
     optchat_within: NotRequired[Annotated[bool, PrivateStateAttr]]
+    optchat_session: NotRequired[Annotated[str, PrivateStateAttr]]
+    optchat_origin: NotRequired[Annotated[str | None, PrivateStateAttr]]
 
 
 @define(eq=False)
@@ -72,8 +74,8 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
 
     Each user's message begins a turn: its snapshot is pinned at the first model call and kept through the loop, over
     pauses too, in whatever process. Each model call gets what others decided, what this thread did, and the turn's own
-    messages, instead of the thread's whole history. The thread's state is not changed, but for four private fields that
-    name the turn. The model has the memory tools beside its own.
+    messages, instead of the thread's whole history. The thread's state is not changed, but for private fields that name
+    the turn. The model has the memory tools beside its own.
 
     The outcome is the run's: ``completed`` where the agent came to its end, ``failed`` by an exception, ``interrupted``
     by a cancellation or a stream that was left; an interrupt for a human, or a breakpoint, suspends the turn, and
@@ -139,7 +141,13 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         request = messages[beginning(messages, marks)].id
         here.run.begun.add(here.name)
         before = marks.before if request == marks.request else marks.request
-        return {"optchat_request": request, "optchat_before": before, "optchat_within": False}
+        return {
+            "optchat_request": request,
+            "optchat_before": before,
+            "optchat_within": False,
+            "optchat_session": here.name[2],
+            "optchat_origin": state.get("optchat_session"),
+        }
 
     async def abefore_agent(self, state: MemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """:meth:`before_agent`: it waits for nothing."""
@@ -152,10 +160,10 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         marks = Marks.of(request.state)
         turn = self._turn(request.messages, marks)
         active = self._active(turn, request.messages, marks)
-        messages = turn.send(active)
         if not marks.within:
+            turn.asked = True
             turn.observe(active)
-        return handler(request.override(messages=messages))
+        return handler(request.override(messages=turn.send(active)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -164,10 +172,10 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         marks = Marks.of(request.state)
         turn = await self._turn_async(request.messages, marks)
         active = self._active(turn, request.messages, marks)
-        messages = await turn.send_async(active, self._budget)
         if not marks.within:
+            turn.asked = True
             await self._threads.run(partial(turn.observe, active))
-        return await handler(request.override(messages=messages))
+        return await handler(request.override(messages=await turn.send_async(active, self._budget)))
 
     def after_model(self, state: MemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Seal what the model said."""
@@ -247,7 +255,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
                 raise HostUnsupported(
                     "an agent within another one's turn went on without it; let the outer agent go on first"
                 )
-            session = self._memory.session(here.name[2], adapter=CODEC, host=INFO.name, project=self._project)
+            session = open_session(self._memory, here.name[2], marks, self._project)
             turn = begin(session, messages, marks, self._budget, self._threads)
             turn.graph = _graph(here.config)
             here.run.held[here.name] = turn
@@ -288,11 +296,11 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         state: object = request.state
         kept = cast("Mapping[str, Any]", state if isinstance(state, Mapping) else {})
         marks = Marks.of(kept)
-        if marks.within:
+        if marks.within or marks.request is None:
             return None
-        if here.turn is not None or marks.request is None:
-            return here.turn
-        return self._begin(here, kept["messages"], marks)
+        turn = here.turn or self._begin(here, kept["messages"], marks)
+        turn.asked = True  # the model did, for this very tool
+        return turn
 
     # ---- memory tools ------------------------------------------------------------------------------------------------
 

@@ -24,17 +24,21 @@ from attrs import define, field, frozen
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers.context import register_configure_hook
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 Name: TypeAlias = tuple[str, str, str]  # a session: its file, its scope, its key
 
 
 @frozen
 class End:
-    """How a run ended: without an error, or with one; ``paused`` if it is to be taken up again."""
+    """
+    How a run ended: without an error, or with one. ``paused``: it is to be taken up again. ``left``: an agent of it was
+    left for another node of the graph.
+    """
 
     error: BaseException | None = None
     paused: bool = False
+    left: bool = False
 
 
 class Ending(Protocol):
@@ -57,6 +61,7 @@ class Run:
     held: dict[Name, Ending] = field(factory=dict[Name, Ending])
     begun: set[Name] = field(factory=set[Name])  # sessions whose agent began in this run
     paused: bool = False
+    left: bool = False
     lock: threading.RLock = field(factory=threading.RLock)  # tools run side by side, and one turn is begun once
 
 
@@ -153,14 +158,14 @@ class Watch(BaseCallbackHandler):
         run = self._over(run_id)
         if run is not None:
             for held in run.held.values():
-                held.end(End(paused=run.paused))
+                held.end(End(paused=run.paused, left=run.left))
 
     async def _ended_async(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         del outputs, kwargs
         run = self._over(run_id)
         if run is not None:
             for held in run.held.values():
-                await held.end_async(End(paused=run.paused))
+                await held.end_async(End(paused=run.paused, left=run.left))
 
     def _failed(self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
         del kwargs
@@ -185,10 +190,12 @@ class Watch(BaseCallbackHandler):
             return None
         if entry.run.run_id == run_id:
             return entry.run
-        if isinstance(error, GraphBubbleUp) and parent_run_id == entry.run.run_id:
+        if isinstance(error, GraphInterrupt) and parent_run_id == entry.run.run_id:
             # A node of the outermost graph asks for a pause, and the graph then ends without an error. What pauses
             # deeper down and is not passed on, a tool dealt with.
             entry.run.paused = True
+        if isinstance(error, ParentCommand):  # a handoff, which leaves an agent's graph without its end
+            entry.run.left = True
         return None
 
 

@@ -21,7 +21,7 @@ from attrs import define, field, frozen
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from optchat.adapters.driving import Driver, admit, take_up
-from optchat.adapters.langchain.codec import LangChainMessages, is_summary
+from optchat.adapters.langchain.codec import INFO, LangChainMessages, is_summary
 from optchat.adapters.langchain.runs import End
 from optchat.aio.threads import Threads
 from optchat.aio.turn import AsyncTurn
@@ -32,12 +32,13 @@ from optchat.core.errors import (
     HostUnsupported,
     ResyncNeeded,
     RevisionConflict,
+    SessionDeleted,
     TurnEnded,
     UnknownRef,
 )
 from optchat.core.messages import HostMessage, Part, ReportPart, ToolResultPart
 from optchat.core.terms import Outcome
-from optchat.memory import Session, Turn
+from optchat.memory import Memory, Session, Turn
 
 CODEC: Final = LangChainMessages()
 _LONGEST_ID: Final = 200
@@ -51,22 +52,24 @@ class Marks:
     What a thread's state keeps of memory, checkpoint by checkpoint.
 
     ``request``: the id of the message that began the turn. ``before``: that of the turn before. ``last``: the newest
-    message that the turn has sealed. ``within``: the agent runs within another one's turn.
+    message that the turn has sealed. ``within``: the agent runs within another one's turn. ``origin``: the key of the
+    session that the turn before was of, which is another one in a thread that was copied.
     """
 
     request: str | None = None
     before: str | None = None
     last: str | None = None
     within: bool = False
+    origin: str | None = None
 
     @staticmethod
     def of(state: object) -> Marks:
         kept = cast("Mapping[str, object]", state)
-        request, before, last = (
+        request, before, last, origin = (
             value if isinstance(value, str) else None
-            for value in (kept.get("optchat_request"), kept.get("optchat_before"), kept.get("optchat_last"))
+            for value in (kept.get(f"optchat_{name}") for name in ("request", "before", "last", "origin"))
         )
-        return Marks(request, before, last, kept.get("optchat_within") is True)
+        return Marks(request, before, last, kept.get("optchat_within") is True, origin)
 
 
 # ---- which messages --------------------------------------------------------------------------------------------------
@@ -120,6 +123,30 @@ def own_messages(messages: Sequence[AnyMessage], request: str, known: Mapping[st
 # ---- beginning -------------------------------------------------------------------------------------------------------
 
 
+def open_session(memory: Memory, key: str, marks: Marks, project: str | None) -> ThreadSession:
+    """The thread's session. That of a copied thread is made as a fork, so that nothing is published a second time."""
+    if marks.origin is not None and marks.origin != key and marks.before is not None:
+        try:
+            return memory.session(key, adapter=CODEC, host=INFO.name, create=False)
+        except UnknownRef:
+            forked = _fork(memory, marks.origin, key, _turn_id(marks.before))
+            if forked is not None:
+                return forked
+    return memory.session(key, adapter=CODEC, host=INFO.name, project=project)
+
+
+def _fork(memory: Memory, origin: str, key: str, after: str) -> ThreadSession | None:
+    """None where the origin, or its turn, is no more: then the copy's messages are all that there is to go by."""
+    try:
+        parent = memory.session(origin, adapter=CODEC, host=INFO.name, create=False)
+        try:
+            return parent.fork(key, after=after)
+        except BadArgument:  # it has not ended, and what it said so far is caught up with
+            return parent.fork(key)
+    except (SessionDeleted, UnknownRef):
+        return None
+
+
 def begin(
     session: ThreadSession, messages: Sequence[AnyMessage], marks: Marks, budget: Budget, threads: Threads
 ) -> DrivenTurn:
@@ -148,10 +175,11 @@ def begin(
         raise BadArgument("the state has lost the message that began this turn; begin another with a new message")
     _compare(session, messages[:start], marks.before)
     driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
-    if driver.turn.outcome is not None:
+    anew = driver.turn.outcome is not None
+    if anew:
         session.rewind(before=turn_id)
         driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
-    return DrivenTurn(driver, threads, marks.request)
+    return DrivenTurn(driver, threads, marks.request, asked=anew)
 
 
 def _turn_id(request: str) -> str:
@@ -246,7 +274,7 @@ class DrivenTurn:
     driver: Driver[AnyMessage]
     threads: Threads
     request: str
-    asked: bool = False  # an answer may have come: a context was given, here or before a pause
+    asked: bool = False  # an answer may have come: the hook before the model ran, here or in an earlier run
     finished: bool = False  # the agent reached its end
     graph: str = ""  # the namespace of the agent's graph
     results: dict[str, ToolMessage] = field(factory=dict[str, ToolMessage])  # the state may never get them
@@ -262,16 +290,12 @@ class DrivenTurn:
 
     def send(self, active: Sequence[AnyMessage]) -> list[AnyMessage]:
         """What the model is sent: memory, then the turn's own messages by identity."""
-        messages = self.driver.before_model(active)
-        self.asked = True
-        return messages
+        return self.driver.before_model(active)
 
     async def send_async(self, active: Sequence[AnyMessage], budget: Budget) -> list[AnyMessage]:
         """:meth:`send`, without keeping the loop waiting, or a thread while summaries are waited for."""
         turn = await self.threads.run(lambda: AsyncTurn(self.threads, self.turn))
-        messages = (await turn.context(budget, active=active)).messages
-        self.asked = True
-        return messages
+        return (await turn.context(budget, active=active)).messages
 
     def observe(self, messages: Sequence[AnyMessage]) -> None:
         """
@@ -321,7 +345,7 @@ class DrivenTurn:
         await self.threads.finish(lambda: self.end(end))
 
     def _end(self, end: End) -> None:
-        if end.paused or (end.error is None and not self.finished):
+        if end.paused or (end.error is None and not self.finished and not end.left):
             # The agent's end was not reached, and nothing failed: it waits, for an answer or at a breakpoint.
             try:
                 self.driver.suspend()
