@@ -84,7 +84,9 @@ class Script:
     async def answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=list(await self._next(messages, info)))
 
-    async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+    async def stream(
+        self, messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         for part in await self._next(messages, info):
             if isinstance(part, TextPart):
                 for word in part.content.split(" "):
@@ -120,7 +122,9 @@ def native(message: HostMessage) -> list[ModelMessage]:
     if message.role == "assistant":
         return [ModelResponse(parts=[_response_part(part) for part in message.parts])]
     if message.role == "tool":
-        return [ModelRequest(parts=[_return(part) for part in message.parts if isinstance(part, optchat.ToolResultPart)])]
+        return [
+            ModelRequest(parts=[_return(part) for part in message.parts if isinstance(part, optchat.ToolResultPart)])
+        ]
     content = [_content(part) for part in message.parts]
     one = content[0] if len(content) == 1 and isinstance(content[0], str) else None
     return [ModelRequest(parts=[UserPromptPart(one if one is not None else content)])]

@@ -21,7 +21,12 @@ SETTINGS = ("Be brief.", "A system prompt.", ["build", INTERRUPTED_TOOL], 0.5)
 
 def an_agent(script: Script, memory: Memory, key: str) -> Agent[Any, Any]:
     host = agent(
-        script, memory, key, instructions="Be brief.", system_prompt="A system prompt.", model_settings={"temperature": 0.5}
+        script,
+        memory,
+        key,
+        instructions="Be brief.",
+        system_prompt="A system prompt.",
+        model_settings={"temperature": 0.5},
     )
 
     @host.tool_plain
@@ -40,7 +45,9 @@ def an_agent(script: Script, memory: Memory, key: str) -> Agent[Any, Any]:
 
 def settings_of(request: Captured) -> object:
     """What a request held beside conversation: the host's own."""
-    system = [part.content for message in request.messages for part in message.parts if part.part_kind == "system-prompt"]
+    system = [
+        part.content for message in request.messages for part in message.parts if part.part_kind == "system-prompt"
+    ]
     tools = [name for name in request.tools if not name.startswith("memory_")]
     settings = request.info.model_settings or {}
     return request.info.instructions, *system, tools, settings.get("temperature")

@@ -202,7 +202,10 @@ def test_many_failures_in_the_same_words_are_told_apart_and_none_costs_more_than
     sealed = [turn(f"f{number}", user("go"), completed=False) for number in range(300)]
     sealed.append(turn("done", user("go"), bot("went")))
     assert texts(complete(sealed, [user("go"), bot("went")])) == ["go"] * 301 + ["went"]
-    assert texts(complete(sealed, [user("go"), user("go"), bot("went"), user("more")])) == ["go"] * 301 + ["went", "more"]
+    assert texts(complete(sealed, [user("go"), user("go"), bot("went"), user("more")])) == ["go"] * 301 + [
+        "went",
+        "more",
+    ]
     assert complete(sealed, [user("go"), bot("stayed")]) is None
 
 

@@ -56,9 +56,7 @@ def test_a_pause_suspends_the_turn_and_its_resume_goes_on_with_it(memory: Memory
     (waiting,) = turns(memory, "chat-42")
     assert (waiting.state, waiting.outcome) == ("suspended", None)
     publish(memory, "other", "Meanwhile?", "Known only later.")
-    second = do(
-        host, message_history=stored(first), deferred_tool_results=DeferredToolResults(approvals={"c1": True})
-    )
+    second = do(host, message_history=stored(first), deferred_tool_results=DeferredToolResults(approvals={"c1": True}))
     assert second.output == "shipped"
     (turn,) = turns(memory, "chat-42")
     assert (turn.id, turn.outcome) == (waiting.id, "completed")
@@ -88,7 +86,10 @@ def test_another_process_resumes(memory: Memory) -> None:
 
 def test_a_turn_may_pause_again_and_again(memory: Memory) -> None:
     script = Script.of(
-        call("c1", "deploy", where="a"), call("c2", "deploy", where="b"), call("c3", "deploy", where="c"), answer("done")
+        call("c1", "deploy", where="a"),
+        call("c2", "deploy", where="b"),
+        call("c3", "deploy", where="c"),
+        answer("done"),
     )
     host = shipper(script, memory)
     result = do(host, "Ship it.")

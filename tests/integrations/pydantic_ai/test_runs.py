@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -253,9 +252,13 @@ def test_a_run_without_a_request_is_refused_before_the_model_is_asked(memory: Me
 
 def test_the_model_calls_memory_s_tools(memory: Memory) -> None:
     publish(memory, "other", "Redis?", "Zanzibar: no Redis.")
-    script = Script.of(call("c1", "memory_search", query="Zanzibar"), call("c2", "memory_zoom", ref="nonsense"), answer("ok"))
+    script = Script.of(
+        call("c1", "memory_search", query="Zanzibar"), call("c2", "memory_zoom", ref="nonsense"), answer("ok")
+    )
     result = do(agent(script, memory, "chat-42"), "Redis?")
-    assert {"memory_zoom", "memory_search", "memory_date", "memory_sessions", "memory_work"} <= set(script.seen[0].tools)
+    assert {"memory_zoom", "memory_search", "memory_date", "memory_sessions", "memory_work"} <= set(
+        script.seen[0].tools
+    )
     returns = [part for m in result.all_messages() for part in m.parts if isinstance(part, ToolReturnPart)]
     assert [part.outcome for part in returns] == ["success", "failed"], "a model's mistake is said to it, not raised"
     assert "Zanzibar" in str(returns[0].content)
@@ -417,7 +420,9 @@ def test_an_agent_within_another_leaves_only_its_report(memory: Memory) -> None:
     del survey
     do(host, "first")
     assert "No Redis." in within.seen[0].text, "it has its caller's memory"
-    assert [str(part) for kind, part in records(memory, "chat-42") if kind == "assistant"] == [str(optchat.TextPart("done"))]
+    assert [str(part) for kind, part in records(memory, "chat-42") if kind == "assistant"] == [
+        str(optchat.TextPart("done"))
+    ]
     assert kinds(memory, "chat-42") == ["user", "tool_call", "tool_result", "assistant"]
     assert "musing within" not in repr(records(memory, "chat-42"))
     assert len(turns(memory, "chat-42")) == 1
@@ -450,33 +455,6 @@ def test_a_run_after_one_that_was_left_early_is_a_turn_of_its_own(memory: Memory
     assert [turn.outcome for turn in turns(memory, "chat-42")] == ["interrupted", "completed"]
 
 
-def test_the_loop_is_not_blocked_by_a_held_lock(memory: Memory) -> None:
-    """Another writer holds the lock until the loop has done something else: were it blocked, neither would go on."""
-    script = Script.of(answer("one"))
-    host = agent(script, memory, "chat-42")
-    held, free = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with memory._scope.store.write(wait_seconds=5):  # noqa: SLF001 - the lock itself
-            held.set()
-            free.wait(30)
-
-    async def beside() -> None:
-        task = asyncio.create_task(host.run("first"))
-        for _ in range(20):
-            await asyncio.sleep(0.005)
-        assert not task.done(), "it waits for the lock"
-        free.set()
-        await task
-
-    writer = threading.Thread(target=hold)
-    writer.start()
-    held.wait(30)
-    asyncio.run(beside())
-    writer.join()
-    assert kinds(memory, "chat-42") == ["user", "assistant"]
-
-
 # ---- what the run's own list says ------------------------------------------------------------------------------------
 
 
@@ -493,7 +471,9 @@ def test_deps_reach_the_application_s_own_hooks(memory: Memory) -> None:
     """Memory is one capability beside others: the application's instructions still see the run's deps."""
     script = Script.of(answer("one"))
     host: Agent[Deps, str] = Agent(
-        script.model, deps_type=Deps, capabilities=[SharedMemory[Deps](memory, BUDGET, session=lambda ctx: ctx.deps.chat)]
+        script.model,
+        deps_type=Deps,
+        capabilities=[SharedMemory[Deps](memory, BUDGET, session=lambda ctx: ctx.deps.chat)],
     )
 
     @host.instructions

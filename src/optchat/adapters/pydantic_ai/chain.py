@@ -14,15 +14,16 @@ The framework rewrites a history between runs: it makes one of adjacent requests
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeGuard
 
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
+    ModelResponsePart,
     RetryPromptPart,  # pyright: ignore[reportDeprecated] - histories still hold it
     SystemPromptPart,
     ToolCallPart,
@@ -99,7 +100,8 @@ def split_head(messages: Sequence[ModelMessage], start: int) -> tuple[list[Model
     of instructions and tools, and what opened deferred tools. System prompts of the turn's first message lead too.
     Messages of the turn are the very same objects, but for that first one where it holds such a prompt.
     """
-    head = [kept for message in messages[:start] if (kept := _kept(message)) is not None]
+    opened = {part.tool_call_id for message in messages[:start] for part in message.parts if _opens(part)}
+    head = [kept for message in messages[:start] if (kept := _kept(message, opened)) is not None]
     turn = list(messages[start:])
     if turn and isinstance(first := turn[0], ModelRequest):
         standing = [part for part in first.parts if _stands(part)]
@@ -141,17 +143,20 @@ def _stands(part: ModelRequestPart) -> bool:
     return isinstance(part, SystemPromptPart) and part.scope == "conversation"
 
 
-def _kept(message: ModelMessage) -> ModelMessage | None:
+def _opens(part: ModelRequestPart | ModelResponsePart) -> TypeGuard[ToolCallPart]:
+    return isinstance(part, ToolCallPart) and part.tool_kind in _OPENING
+
+
+def _kept(message: ModelMessage, opened: Set[str]) -> ModelMessage | None:
+    """What of an earlier message leads; ``opened``: the calls that opened something, whose answers are kept too."""
     if isinstance(message, ModelResponse):
-        calls = [part for part in message.parts if isinstance(part, ToolCallPart) and part.tool_kind in _OPENING]
+        calls = [part for part in message.parts if _opens(part)]
         return replace(message, parts=calls) if calls else None
-    parts = [part for part in message.parts if _leads(part)]
+    parts = [part for part in message.parts if _leads(part, opened)]
     return ModelRequest(parts=parts, metadata=message.metadata) if parts else None
 
 
-def _leads(part: ModelRequestPart) -> bool:
+def _leads(part: ModelRequestPart, opened: Set[str]) -> bool:
     if isinstance(part, SystemPromptPart):
         return _stands(part)
-    if isinstance(part, ToolReturnPart):
-        return part.tool_kind in _OPENING
-    return part.part_kind not in _SAID
+    return part.part_kind not in _SAID or _answered(part) in opened

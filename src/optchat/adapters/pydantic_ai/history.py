@@ -74,7 +74,10 @@ def whole_history(
 def _is_as_written(history: Iterable[ModelMessage]) -> bool:
     """Whether no call's arguments came through a client, as an object."""
     return all(
-        isinstance(call.args, str) for message in history if isinstance(message, ModelResponse) for call in message.tool_calls
+        isinstance(call.args, str)
+        for message in history
+        if isinstance(message, ModelResponse)
+        for call in message.tool_calls
     )
 
 
