@@ -142,21 +142,37 @@ def test_a_turn_renders_again_when_the_window_shrinks(memory: optchat.Memory) ->
         assert turn.context(optchat.Budget(8_000, 100, tokenizer=Bytes())).blocks == tight.blocks
 
 
-def test_a_growing_transcript_takes_from_memory(memory: optchat.Memory) -> None:
+def test_a_growing_transcript_takes_from_memory_up_to_its_share(memory: optchat.Memory) -> None:
+    """From there on its older calls give way to a checkpoint (test_long_active_turn.py), and memory stays."""
     fill(memory)
     budget = optchat.Budget(12_000, 100, tokenizer=Bytes())
     with memory.session("b").turn("go on") as turn:
         seen: list[int] = []
-        with pytest.raises((ContextTooLarge, CoverTooLarge)):
-            for number in range(40):
-                context = turn.context(budget)
-                check_charges(context, budget, budget.tokenizer or Bytes())
-                seen.append(sum(context.receipt.tokens.blocks.values()))
-                turn.tool_call(f"c{number}", "read", "{}")
-                turn.tool_result(f"c{number}", "y" * 500)
-        assert len(seen) > 5
+        for number in range(40):
+            context = turn.context(budget)
+            check_charges(context, budget, budget.tokenizer or Bytes())
+            blocks = dict(context.receipt.tokens.blocks)
+            checkpoint = blocks.pop("checkpoint", 0)
+            assert (checkpoint > 0) == (context.receipt.checkpointed > 0)
+            assert context.receipt.tokens.active + checkpoint <= (12_000 - 100 - 512) // 2
+            seen.append(sum(blocks.values()))
+            turn.tool_call(f"c{number}", "read", "{}")
+            turn.tool_result(f"c{number}", "y" * 500)
+        assert context.receipt.checkpointed > 40
         assert seen == sorted(seen, reverse=True)
-        assert turn.messages[-1].parts[0] == optchat.ToolResultPart(f"c{len(seen) - 1}", (optchat.TextPart("y" * 500),))
+        assert seen[-1] < seen[0]
+        assert turn.messages[-1].parts[0] == optchat.ToolResultPart("c39", (optchat.TextPart("y" * 500),))
+
+
+def test_a_request_that_leaves_no_room_is_too_large_by_itself(memory: optchat.Memory) -> None:
+    fill(memory)
+    with (
+        memory.session("b").turn("x" * 3_000) as turn,
+        pytest.raises(ContextTooLarge, match="request and the newest calls; use a larger window") as raised,
+    ):
+        turn.context(optchat.Budget(4_000, 100, tokenizer=Bytes()))
+    assert raised.value.tokens.active == MESSAGE_TOKENS + 3_000
+    assert raised.value.tokens.window == 4_000
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.7])

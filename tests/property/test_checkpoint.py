@@ -77,7 +77,7 @@ def test_lines_name_each_record_once_and_keep_to_their_room(records: set[int], d
     runs = runs_of(records)
     known = positions(runs)
     told = dict(zip(known, data.draw(st.lists(COSTS, min_size=len(known), max_size=len(known))), strict=True))
-    named = {span: 8 for span in known}
+    named = dict.fromkeys(known, 8)
     lines, fits = choose_lines(runs, Wording(told.__getitem__, named.__getitem__), room)
     assert [seq for span in lines for seq in range(span.start, span.end)] == sorted(records)
     cost = sum(told[span] if tells else named[span] for span, tells in lines.items())

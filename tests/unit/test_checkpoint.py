@@ -293,11 +293,10 @@ def test_the_roundest_place() -> None:
 
 
 def test_a_growing_transcript_is_cut_anew_three_times_while_it_grows_by_its_room() -> None:
-    limit, cuts = 10_000, set[int]()
+    limit, cuts = 10_000, set[int]()  # in order, since a cut only moves on
     for steps in range(1_000):
         cut = plan_cut(line_of(50, steps), limit, 100_000, free)
         cuts.add(0 if cut is None else cut.steps)
-    assert cuts == set(sorted(cuts))
     room = limit - limit // 4 - 20
     assert len(cuts) <= 3 * 1_000 * 50 / room + 2
     assert min(later - earlier for earlier, later in pairwise(sorted(cuts))) * 50 >= room // 8
@@ -313,7 +312,7 @@ def test_runs_name_the_records_and_no_other() -> None:
     assert set(positions(runs)) == {Span(seq, 1) for seq in (3, 4, 5, 7, 8, 9)} | {Span(4, 2), Span(8, 2)}
 
 
-WORDING = Wording(lambda span: 20 if span.count == 1 else 24, lambda span: 8)
+WORDING = Wording(lambda span: 20 if span.count == 1 else 24, lambda _: 8)
 
 
 def test_with_room_there_is_a_line_a_record() -> None:
@@ -325,7 +324,7 @@ def test_with_less_the_older_ones_are_told_coarser() -> None:
 
 
 def test_with_little_the_newest_are_told_and_the_rest_named() -> None:
-    assert choose_lines([(1, 4), (5, 6)], Wording(lambda span: 100, lambda span: 8), 150) == (
+    assert choose_lines([(1, 4), (5, 6)], Wording(lambda _: 100, lambda _: 8), 150) == (
         {Span(1, 1): False, Span(2, 1): False, Span(3, 1): False, Span(5, 1): True},
         True,
     )
