@@ -5,7 +5,7 @@ import os
 from tempfile import TemporaryDirectory
 
 from agents import Agent, SQLiteSession, set_tracing_disabled
-from agents.testing import ModelCall, ScriptedModel, assistant_message, function_call
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 
 import optchat.aio
 from optchat.adapters.openai_agents import MemoryRunner, memory_tools
@@ -13,15 +13,13 @@ from optchat.adapters.openai_agents import MemoryRunner, memory_tools
 MODEL = os.environ.get("OPTCHAT_EXAMPLE_MODEL")  # its key is OPENAI_API_KEY
 
 
-async def knows(call: ModelCall) -> list[object]:
-    return [assistant_message("The broker." if "No Redis" in str(call.input) else "I was told of no decision.")]
-
-
 SCRIPTED = ScriptedModel(
     [
         [assistant_message("No Redis: the broker that we have persists.")],
         [function_call("memory_search", {"query": "Redis"}, call_id="c1")],
-        knows,
+        ModelStep.respond(
+            lambda call: [assistant_message("The broker." if "No Redis" in str(call.input) else "I was told nothing.")]
+        ),
     ]
 )
 

@@ -153,7 +153,7 @@ def test_the_loop_runs_on_while_another_process_holds_the_lock(lab: Lab) -> None
     waits: list[int] = []
 
     async def run() -> None:
-        store: Any = other._house.store
+        store: Any = other._house.store  # pyright: ignore[reportPrivateUsage]
         running = asyncio.create_task(lab.run(agent_of(Scripted([[answer("Good.")]])), "on"))
         with store.write(wait_seconds=5):
             for beat in range(20):
