@@ -30,7 +30,8 @@ async def decide(database: str) -> None:
         session = SQLiteSession("monday", f"{database}.agents")
         result = await MemoryRunner(memory, BUDGET).run(agent, "Redis for the queue, or our broker?", session=session)
         memory.settle()
-    print("captured by openai-agents:", *[text_of(call.input) for call in model.calls], sep="\n")
+    sent = [item for call in model.calls for item in call.input]
+    print("captured by openai-agents:", *[item.get("content", item) for item in sent], sep="\n")
     print("it said:", result.final_output)
 
 
@@ -56,15 +57,9 @@ async def know(database: str) -> None:
     print("it said:", result.output)
 
 
-def text_of(sent: object) -> str:
-    """What a request of OpenAI Agents says, item by item."""
-    items: list[object] = sent if isinstance(sent, list) else [sent]
-    return "\n".join(str(item.get("content", item)) if isinstance(item, dict) else str(item) for item in items)
-
-
 if len(sys.argv) == 3:
     asyncio.run({"decide": decide, "know": know}[sys.argv[1]](sys.argv[2]))
 else:
     with TemporaryDirectory() as folder:
         for part in ("decide", "know"):
-            subprocess.run([sys.executable, __file__, part, f"{folder}/memory.db"], check=True)
+            subprocess.run([sys.executable, __file__, part, f"{folder}/memory.db"], check=True)  # noqa: S603 - itself

@@ -35,8 +35,7 @@ def an_agent(script: Script, memory: Memory, key: str) -> Agent[Any, Any]:
 
     @host.tool_plain(name=INTERRUPTED_TOOL)
     async def interrupted(x: int) -> str:
-        task = asyncio.current_task()
-        assert task is not None
+        del x
         raise asyncio.CancelledError
 
     del build, interrupted
@@ -80,7 +79,7 @@ class TestPydanticAI(AdapterContract[ModelMessage]):
         with capture_run_messages() as stored:
             try:
                 asyncio.run(_do(host, request))
-            except BaseException as raised:  # a cancellation too
+            except BaseException as raised:  # noqa: BLE001 - a cancellation too
                 error = raised
         requests = [apart(seen.messages) for seen in model.seen]
         return HostRun(requests, list(stored), error, [settings_of(seen) for seen in model.seen])

@@ -31,8 +31,9 @@ from pydantic_ai.toolsets import AgentToolset, FunctionToolset
 from optchat.adapters.checking import check_host
 from optchat.adapters.driving import AsyncDriver, admit_async, awaited, take_up_async
 from optchat.adapters.pydantic_ai.chain import goes_on, is_open, is_waiting, request_of, run_ids, split_head, turn_start
-from optchat.adapters.pydantic_ai.codec import CODEC, INFO
+from optchat.adapters.pydantic_ai.codec import CODEC
 from optchat.adapters.pydantic_ai.history import whole_history
+from optchat.adapters.pydantic_ai.info import INFO
 from optchat.aio import AsyncMemory, AsyncSession
 from optchat.core.budget import Budget
 from optchat.core.errors import BadArgument, HostUnsupported, UnknownRef

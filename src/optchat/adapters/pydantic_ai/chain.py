@@ -14,7 +14,7 @@ The framework rewrites a history between runs: it makes one of adjacent requests
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import replace
 from typing import Final, TypeGuard
 
@@ -147,7 +147,7 @@ def _opens(part: ModelRequestPart | ModelResponsePart) -> TypeGuard[ToolCallPart
     return isinstance(part, ToolCallPart) and part.tool_kind in _OPENING
 
 
-def _kept(message: ModelMessage, opened: Set[str]) -> ModelMessage | None:
+def _kept(message: ModelMessage, opened: AbstractSet[str]) -> ModelMessage | None:
     """What of an earlier message leads; ``opened``: the calls that opened something, whose answers are kept too."""
     if isinstance(message, ModelResponse):
         calls = [part for part in message.parts if _opens(part)]
@@ -156,7 +156,7 @@ def _kept(message: ModelMessage, opened: Set[str]) -> ModelMessage | None:
     return ModelRequest(parts=parts, metadata=message.metadata) if parts else None
 
 
-def _leads(part: ModelRequestPart, opened: Set[str]) -> bool:
+def _leads(part: ModelRequestPart, opened: AbstractSet[str]) -> bool:
     if isinstance(part, SystemPromptPart):
         return _stands(part)
     return part.part_kind not in _SAID or _answered(part) in opened
