@@ -70,6 +70,32 @@ def test_any_schedule_is_sent_paired_or_not_at_all(wire: Wire, events: list[tupl
                     assert part.text in shown
                 elif isinstance(part, optchat.ToolResultPart):
                     assert all(item.text in shown for item in part.content if isinstance(item, optchat.TextPart))
+        check_pressed(wire, turn)
+
+
+def check_pressed(wire: Wire, turn: optchat.Turn[Any]) -> None:
+    """In windows with less and less room for the transcript: valid, with all that the user said, or an error."""
+    whole = turn.context(WINDOW).receipt.tokens
+    steering = [
+        part.text
+        for message in turn.messages
+        for part in message.parts
+        if message.role == "user" and isinstance(part, optchat.TextPart)
+    ]
+    for part in (9, 7, 5, 3, 1):
+        budget = optchat.Budget(60 + sum(whole.blocks.values()) + whole.active * part // 10, 50, 0, 10)
+        try:
+            context = turn.context(budget)
+        except (ContextTooLarge, CoverTooLarge) as error:
+            assert "larger window" in str(error)
+            continue
+        wire.check(context.messages)
+        assert sum(wire.adapter.count(native, optchat.tokenizer_for()) for native in context.messages) <= budget.window
+        active = str(context.messages[len(context.memory) :])
+        assert all(text in active for text in steering)
+        block = next((each.text for each in context.blocks if each.kind == "checkpoint"), "")
+        assert (context.receipt.checkpointed > 0) == (block != "")
+        assert not any(f"user: {text}" in block for text in steering)
 
 
 @each_wire
