@@ -15,7 +15,7 @@ from tests.integrations.pydantic_ai.host import Script, agent, do, kinds, turns
 
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "examples" / "pydantic_ai_agent.py"
+EXAMPLE = ROOT / "examples" / "pydantic_agent.py"
 
 
 def test_the_example_runs_offline(tmp_path: Path) -> None:
