@@ -16,6 +16,7 @@ from langchain.agents.middleware import (
     ModelRetryMiddleware,
     PIIMiddleware,
     SummarizationMiddleware,
+    after_agent,
     after_model,
     before_model,
 )
@@ -25,7 +26,8 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command
+from langgraph.runtime import Runtime
+from langgraph.types import Command, interrupt
 
 import optchat
 from optchat.adapters.langchain import MemoryMiddleware
@@ -194,8 +196,6 @@ def test_a_tool_may_ask_and_its_neighbour_has_answered(
 def test_a_tool_that_fails_after_the_answer_fails_the_turn(
     memory: optchat.Memory, saver: InMemorySaver, drive: Drive
 ) -> None:
-    from langgraph.types import interrupt
-
     @tool
     def deploy() -> str:
         """Ask, and fail."""
@@ -896,3 +896,64 @@ def test_a_plain_call_from_within_a_loop(memory: optchat.Memory, saver: InMemory
 
     asyncio.run(run())
     assert outcomes(memory, "T") == ["completed", "completed"]
+
+
+@both_ways
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_pause_before_the_model_is_asked(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive, *, allowed: bool
+) -> None:
+    @before_model(can_jump_to=["end"])
+    def gate(state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
+        del state, runtime
+        return None if interrupt("may it?") else {"messages": [AIMessage("It may not.")], "jump_to": "end"}
+
+    script = Script.of("Done.", "And more.")
+    drive(agent(script, memory, saver, after=[gate]), said("Do it."), T)
+    assert not memory.sessions().items, "nothing was asked yet"
+    drive(agent(script, open_beside(memory), saver, after=[gate]), Command(resume=allowed), T)
+    if allowed:
+        assert texts(memory) == ["Do it.", "Done."]
+        assert outcomes(memory, "T") == ["completed"]
+    else:
+        assert script.requests == []
+        drive(agent(script, memory, saver), said("Then more."), T)
+        assert texts(memory) == ["Do it.", "It may not.", "Then more.", "Done."]
+
+
+@both_ways
+def test_going_on_after_a_hook_failed_at_the_end(memory: optchat.Memory, saver: InMemorySaver, drive: Drive) -> None:
+    failing = [RuntimeError("the hook broke")]
+
+    @after_agent
+    def broken(state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
+        del state, runtime
+        if failing:
+            raise failing.pop()
+        return None
+
+    host = agent(Script.of("Said once."), memory, saver, after=[broken])
+    with pytest.raises(RuntimeError, match="the hook broke"):
+        drive(host, said("Say it."), T)
+    assert outcomes(memory, "T") == ["failed"]
+    drive(host, None, T)
+    assert texts(memory) == ["Say it.", "Said once."]
+    assert outcomes(memory, "T") == ["completed"]
+
+
+def test_messages_without_ids_are_refused(memory: optchat.Memory) -> None:
+    middleware = MemoryMiddleware(memory, BUDGET)
+
+    def node(state: dict[str, Any], runtime: Runtime[Any]) -> dict[str, Any]:
+        return middleware.before_agent({"messages": [HumanMessage("Hi.")]}, runtime) or state
+
+    graph: Any = StateGraph(dict)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    with pytest.raises(optchat.ConfigError, match="no ids"):
+        graph.compile().invoke({}, T)
+
+
+def test_a_thread_that_nobody_asked_anything_is_refused(memory: optchat.Memory, saver: InMemorySaver) -> None:
+    with pytest.raises(optchat.BadArgument, match="a user's message"):
+        agent(Script.of("Never."), memory, saver).invoke({"messages": [("ai", "Hello.")]}, T)

@@ -25,7 +25,16 @@ from optchat.adapters.checking import check_host
 from optchat.adapters.driving import plain
 from optchat.adapters.langchain.codec import INFO
 from optchat.adapters.langchain.runs import WATCH, Name, Run
-from optchat.adapters.langchain.turns import DrivenTurn, Marks, begin, beginning, open_session, position
+from optchat.adapters.langchain.turns import (
+    DrivenTurn,
+    Marks,
+    begin,
+    beginning,
+    open_session,
+    position,
+    turn_id_of,
+    was_begun,
+)
 from optchat.aio import AsyncMemory
 from optchat.aio.threads import Threads
 from optchat.core.budget import Budget
@@ -139,6 +148,11 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
             turn.finished = False
             return {"optchat_request": turn.request, "optchat_within": False}
         request = messages[beginning(messages, marks)].id
+        if request is None:
+            raise ConfigError(
+                "the state's messages have no ids, by which a turn is known; let add_messages reduce them, or give them"
+                " ids"
+            )
         here.run.begun.add(here.name)
         before = marks.before if request == marks.request else marks.request
         return {
@@ -284,12 +298,18 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         return {"optchat_last": messages[-1].id}
 
     def _finish(self, state: MemoryState, here: _Here) -> dict[str, Any] | None:
-        if here.turn is None and here.name in here.run.begun:
+        if here.turn is None and not self._was_begun(here, Marks.of(state)):
             return None  # another middleware ended the run before a model was asked: there is no turn
         marked = self._observe(state, here)
         if marked is not None and here.turn is not None:
             here.turn.finished = True
         return marked
+
+    def _was_begun(self, here: _Here, marks: Marks) -> bool:
+        """Whether there is a turn at the end of a run that never asked for it: one that an earlier run began."""
+        if here.name in here.run.begun or marks.request is None:
+            return False
+        return was_begun(open_session(self._memory, here.name[2], marks, self._project), turn_id_of(marks.request))
 
     def _turn_of_tool(self, request: ToolCallRequest, here: _Here) -> DrivenTurn | None:
         """The turn that a tool answers in; None within another one's turn, where its answer is nobody else's."""

@@ -85,6 +85,28 @@ class Watch(BaseCallbackHandler):
     def __init__(self) -> None:
         self._entries: dict[UUID, _Entry] = {}
 
+    # A token of a model, a document found: nothing is done for them, and there are many.
+
+    @property
+    def ignore_llm(self) -> bool:
+        """Models are not listened to."""
+        return True
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        """Models are not listened to."""
+        return True
+
+    @property
+    def ignore_retriever(self) -> bool:
+        """Retrievers are not listened to."""
+        return True
+
+    @property
+    def ignore_custom_event(self) -> bool:
+        """An application's own events are its own."""
+        return True
+
     def run_of(self, config: RunnableConfig) -> Run | None:
         """The run that a node or a tool with this configuration belongs to; None if its beginning was not heard."""
         parent: object = getattr(config.get("callbacks"), "parent_run_id", None)

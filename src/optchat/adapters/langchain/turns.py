@@ -37,6 +37,7 @@ from optchat.core.errors import (
     UnknownRef,
 )
 from optchat.core.messages import HostMessage, Part, ReportPart, ToolResultPart
+from optchat.core.retrieval import TurnInfo
 from optchat.core.terms import Outcome
 from optchat.memory import Memory, Session, Turn
 
@@ -129,7 +130,7 @@ def open_session(memory: Memory, key: str, marks: Marks, project: str | None) ->
         try:
             return memory.session(key, adapter=CODEC, host=INFO.name, create=False)
         except UnknownRef:
-            forked = _fork(memory, marks.origin, key, _turn_id(marks.before))
+            forked = _fork(memory, marks.origin, key, turn_id_of(marks.before))
             if forked is not None:
                 return forked
     return memory.session(key, adapter=CODEC, host=INFO.name, project=project)
@@ -166,7 +167,7 @@ def begin(
             "the agent's state names no turn: MemoryMiddleware.before_agent did not run; let the agent begin at its"
             " first node"
         )
-    turn_id = _turn_id(marks.request)
+    turn_id = turn_id_of(marks.request)
     start = position(messages, marks.request)
     driver = _taken_up(session, turn_id, budget, None if start is None else messages[start:])
     if driver is not None:
@@ -182,7 +183,7 @@ def begin(
     return DrivenTurn(driver, threads, marks.request, asked=anew)
 
 
-def _turn_id(request: str) -> str:
+def turn_id_of(request: str) -> str:
     """The id of the turn that a message began."""
     if len(request) <= _LONGEST_ID:
         return request
@@ -240,23 +241,33 @@ def _compare(session: ThreadSession, history: Sequence[AnyMessage], before: str 
     try:
         session.reconcile(history)
     except ResyncNeeded:
-        if _is_last(session, _turn_id(before)):
+        if _is_last(session, turn_id_of(before)):
             raise
         session.resync(history)
+
+
+def was_begun(session: ThreadSession, turn_id: str) -> bool:
+    """Whether a turn is in the session's present history, ended or not."""
+    return any(turn.id == turn_id for turn in _turns(session))
 
 
 def _is_last(session: ThreadSession, turn_id: str) -> bool:
     """Whether a turn is the session's last; of those that somebody asked for, notes and reports aside."""
     last: str | None = None
+    for turn in _turns(session):
+        if turn.request:
+            last = turn.id
+    return last == turn_id
+
+
+def _turns(session: ThreadSession) -> Iterator[TurnInfo]:
     cursor: str | None = None
     while True:
         page = session.turns(limit=200, cursor=cursor)
-        for turn in page:
-            if turn.request:
-                last = turn.id
+        yield from page
         cursor = page.cursor
         if cursor is None:
-            return last == turn_id
+            return
 
 
 def _is_cancellation(error: BaseException) -> bool:
