@@ -957,3 +957,43 @@ def test_messages_without_ids_are_refused(memory: optchat.Memory) -> None:
 def test_a_thread_that_nobody_asked_anything_is_refused(memory: optchat.Memory, saver: InMemorySaver) -> None:
     with pytest.raises(optchat.BadArgument, match="a user's message"):
         agent(Script.of("Never."), memory, saver).invoke({"messages": [("ai", "Hello.")]}, T)
+
+
+@both_ways
+def test_going_back_to_before_the_first_turn_is_followed(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    script = Script.of("One.", "Two.", "One, otherwise.")
+    host = agent(script, memory, saver)
+    drive(host, said("First."), T)
+    drive(host, said("Second."), T)
+    (*_, empty) = host.get_state_history(T)
+    drive(host, said("First, otherwise."), empty.config)
+    assert texts(memory) == ["First, otherwise.", "One, otherwise."]
+    assert "Two." not in script.texts[2]
+
+
+@both_ways
+def test_a_thread_whose_checkpoints_are_gone_goes_on(memory: optchat.Memory, drive: Drive) -> None:
+    script = Script.of("One.", "Two.")
+    drive(agent(script, memory, InMemorySaver()), said("First."), T)
+    drive(agent(script, memory, InMemorySaver()), said("Second."), T)
+    assert texts(memory) == ["First.", "One.", "Second.", "Two."]
+    assert "One." in script.texts[1]
+
+
+@both_ways
+def test_a_request_that_was_edited_after_a_failure_is_the_turn_s(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    script = Script.of(RuntimeError("out"), "Otherwise.")
+    host = agent(script, memory, saver)
+    with pytest.raises(RuntimeError, match="out"):
+        drive(host, said("As it was."), T)
+    (request,) = stored(host, T)
+    host.update_state(
+        T, {"messages": [HumanMessage("As it is.", id=request.id)]}, as_node="MemoryMiddleware.before_agent"
+    )
+    drive(host, None, T)
+    assert texts(memory) == ["As it is.", "Otherwise."]
+    assert outcomes(memory, "T") == ["completed"]

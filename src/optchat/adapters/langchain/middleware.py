@@ -270,7 +270,8 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
                     "an agent within another one's turn went on without it; let the outer agent go on first"
                 )
             session = open_session(self._memory, here.name[2], marks, self._project)
-            turn = begin(session, messages, marks, self._budget, self._threads)
+            back = here.run.set_back
+            turn = begin(session, messages, marks, self._budget, self._threads, set_back=back)
             turn.graph = _graph(here.config)
             here.run.held[here.name] = turn
             return turn

@@ -55,9 +55,13 @@ class Ending(Protocol):
 
 @define(eq=False)
 class Run:
-    """A run of an outermost graph. ``held``: what middlewares keep for as long as it lasts."""
+    """
+    A run of an outermost graph. ``set_back``: it was told which checkpoint to go on from. ``held``: what middlewares
+    keep for as long as it lasts.
+    """
 
     run_id: UUID
+    set_back: bool = False
     held: dict[Name, Ending] = field(factory=dict[Name, Ending])
     begun: set[Name] = field(factory=set[Name])  # sessions whose agent began in this run
     paused: bool = False
@@ -147,8 +151,11 @@ class Watch(BaseCallbackHandler):
         # Nodes are marked in their metadata, and what runs within a node inherits that; a graph that merely runs in a
         # sequence, or in a function, is an outermost one itself.
         above = None if parent_run_id is None else self._entries.get(parent_run_id)
-        within = above is not None and (above.within or "langgraph_node" in (metadata or {}))
-        self._entries[run_id] = _Entry(above.run if within and above is not None else Run(run_id), within)
+        told = metadata or {}
+        if above is not None and (above.within or "langgraph_node" in told):
+            self._entries[run_id] = _Entry(above.run, within=True)
+        else:
+            self._entries[run_id] = _Entry(Run(run_id, "checkpoint_id" in told), within=False)
 
     # ---- ends --------------------------------------------------------------------------------------------------------
 

@@ -149,13 +149,22 @@ def _fork(memory: Memory, origin: str, key: str, after: str) -> ThreadSession | 
 
 
 def begin(
-    session: ThreadSession, messages: Sequence[AnyMessage], marks: Marks, budget: Budget, threads: Threads
+    session: ThreadSession,
+    messages: Sequence[AnyMessage],
+    marks: Marks,
+    budget: Budget,
+    threads: Threads,
+    *,
+    set_back: bool = False,
 ) -> DrivenTurn:
     """
     The turn that a thread's state names: taken up if it is suspended, else begun.
 
     One that has ended already is begun anew, in the place of what was said of it and after it: the host goes on from
-    within it, after a failure, or after being set back.
+    within it, after a failure, or after being set back. So is one whose request was changed.
+
+    Args:
+        set_back: the run was told which checkpoint to go on from.
 
     Raises:
         ResyncNeeded: the thread's earlier messages are not what was sealed of them, and the host was not set back.
@@ -174,13 +183,16 @@ def begin(
         return DrivenTurn(driver, threads, marks.request, asked=True)
     if start is None:
         raise BadArgument("the state has lost the message that began this turn; begin another with a new message")
-    _compare(session, messages[:start], marks.before)
-    driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
-    anew = driver.turn.outcome is not None
-    if anew:
-        session.rewind(before=turn_id)
+    _compare(session, messages[:start], marks.before, set_back=set_back)
+    try:
         driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
-    return DrivenTurn(driver, threads, marks.request, asked=anew)
+    except RevisionConflict:
+        driver = None
+    if driver is not None and driver.turn.outcome is None:
+        return DrivenTurn(driver, threads, marks.request)
+    session.rewind(before=turn_id)
+    driver = admit(session, messages[start], CODEC, budget, turn_id=turn_id)
+    return DrivenTurn(driver, threads, marks.request, asked=True)
 
 
 def turn_id_of(request: str) -> str:
@@ -222,7 +234,7 @@ def _identity(part: Part) -> object:
     return part.call_id if isinstance(part, ToolResultPart) else part  # a memory tool's answer is not kept as text
 
 
-def _compare(session: ThreadSession, history: Sequence[AnyMessage], before: str | None) -> None:
+def _compare(session: ThreadSession, history: Sequence[AnyMessage], before: str | None, *, set_back: bool) -> None:
     """
     Compare a thread's earlier messages with what is sealed of them.
 
@@ -230,13 +242,16 @@ def _compare(session: ThreadSession, history: Sequence[AnyMessage], before: str 
     session follows: the state names its last turn, which is then not the session's last. Any other difference stands.
 
     Without a mark of a turn before, the messages are what a program keeps by itself, perhaps only the newest of them,
-    perhaps under new ids: they are taken over by an empty session, and else not looked at.
+    perhaps under new ids: they are taken over by an empty session, and else not looked at. But where the run was told
+    its checkpoint, the thread was set back to before its first turn.
     """
-    if not any(CODEC.decode(message) for message in history):
-        return
     if before is None:
-        if session.info().length == 0:
+        if set_back:
+            session.resync(history)
+        elif any(CODEC.decode(message) for message in history) and session.info().length == 0:
             session.reconcile(history)
+        return
+    if not any(CODEC.decode(message) for message in history):
         return
     try:
         session.reconcile(history)
