@@ -71,6 +71,12 @@ def make_file(path: Path) -> None:
         for number in range(30, 33):
             alone.turn(words(number, 1_500)).end("completed")
         memory.settle()
+        with alone.turn("before") as turn:
+            turn.context(optchat.Budget(100_000, 1_000))
+            turn.assistant("done")
+        turn = alone.turn("what is new to one that is alone?")
+        turn.context(optchat.Budget(100_000, 1_000))
+        turn.suspend()
         for number in range(40, 43):
             with first.turn(words(number, 2_000)) as turn:
                 turn.assistant(words(number + 50, 1_600))
@@ -345,6 +351,18 @@ DAMAGES: tuple[Damage, ...] = (
         "PIN",
         "a view past its mark",
         "UPDATE turn_descriptor SET publications = 1 WHERE turn_pk = (SELECT max(turn_pk) FROM turn)",
+    ),
+    Damage(
+        "PIN",
+        "a rendering that ends before its pin",
+        "UPDATE rendering SET own_levels = substr(own_levels, 1, 1)"
+        " WHERE turn_pk = (SELECT max(turn_pk) FROM rendering)",
+    ),
+    Damage(
+        "PIN",
+        "a block that leaves lines out",
+        "UPDATE rendering SET since = json_set(since, '$.heads[#-1][2]', 1)"
+        " WHERE turn_pk = (SELECT max(turn_pk) FROM rendering)",
     ),
     Damage("COUNTER", "a number that is in use", "UPDATE scope SET next_document = 3"),
     Damage("COUNTER", "a clock from before", "UPDATE scope SET clock = 2"),

@@ -4,6 +4,7 @@ import pytest
 from attrs import evolve
 
 from optchat.core.anchors import MOST_ADDED, Anchor, Head, Wanted, full, parts, plan_addition
+from optchat.core.errors import IntegrityError
 
 FIRST = Head("4", 2, 3, 1)
 LAST = Anchor((FIRST,), b"\1", b"\1\0", b"\1", b"\1\0", b"hash", "counter", 1_000)
@@ -82,5 +83,14 @@ def test_a_full_rendering_is_an_anchor_of_its_own() -> None:
 def test_lines_are_parted_by_the_ends_of_blocks() -> None:
     ends = [2, 3, 4, 6]
     assert [ends[part] for part in parts(ends, [3, 3, 6])] == [[2, 3], [], [4, 6]]
+    assert [ends[part] for part in parts(ends, [0, 6])] == [[], ends]
     assert [ends[part] for part in parts(ends, [6])] == [ends]
     assert [[][part] for part in parts([], [0, 0])] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("ends", "heads"), [([2, 4], [2]), ([2, 4], [3, 4]), ([2, 4], [2, 5]), ([4], [2, 4]), ([], [1])]
+)
+def test_no_line_is_left_out_and_none_crosses_an_end(ends: list[int], heads: list[int]) -> None:
+    with pytest.raises(IntegrityError):
+        parts(ends, heads)

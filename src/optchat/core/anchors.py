@@ -20,6 +20,8 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from optchat.core.errors import IntegrityError
+
 MOST_ADDED: Final = 64  # blocks: then a full rendering costs less than what frames them
 _MORE_ROOM: Final = 8  # a coarse anchor gives way where there is an eighth more room than it was made for
 
@@ -121,7 +123,10 @@ def parts(ends: Sequence[int], heads: Sequence[int]) -> list[slice]:
 
     Args:
         ends: of the lines, in order.
-        heads: the ends that the blocks show, in order; each but the last is some line's.
+        heads: the ends that the blocks show, in order.
+
+    Raises:
+        IntegrityError: a line is in none of them, or crosses an end: it would be shown nowhere, or under a wrong head.
     """
     found: list[slice] = []
     at = 0
@@ -130,4 +135,8 @@ def parts(ends: Sequence[int], heads: Sequence[int]) -> list[slice]:
         while at < len(ends) and ends[at] <= end:
             at += 1
         found.append(slice(start, at))
+        if end != (ends[at - 1] if at else 0):
+            raise IntegrityError("the blocks of a rendering and its lines contradict each other; end the turn")
+    if at < len(ends):
+        raise IntegrityError("the blocks of a rendering leave lines out; end the turn: the next one renders anew")
     return found

@@ -8,6 +8,7 @@ Refuses to know: summaries, views, the index, and how a fault is repaired: most 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from optchat.core.errors import IntegrityError, OptchatError
@@ -16,10 +17,13 @@ from optchat.core.records import leaf_text, record_sha256
 from optchat.core.refs import KEY_BITS, KEY_MASK, Span, exact_cover, publication_ref
 from optchat.core.render import escaped_size
 from optchat.core.views import length_of, spans_of
+from optchat.engine.anchoring import anchor_of
 from optchat.engine.trees import session_tree, shared_tree
 from optchat.engine.verification.checking import STEP, Check, Segment, record_ref, segment_ref
-from optchat.store import checks, due, forest, ledger, payloads, scopes, structure
+from optchat.store import checks, due, forest, ledger, payloads, renderings, scopes, structure
+from optchat.store.checks import Pin
 from optchat.store.publications import PublicationRow
+from optchat.store.renderings import RenderingRow
 from optchat.store.rows import Connection
 from optchat.store.structure import SegmentRow, TurnSpan
 
@@ -300,9 +304,25 @@ def check_pins(check: Check) -> None:
                         spans = spans_of(levels)
                         if len(tree.sizes(db, spans)) < len(spans):
                             problem = "a line of a pinned view has no node"
+                    problem = problem or _rendered_otherwise(pin, renderings.load_rendering(db, pin.turn_pk))
             except IntegrityError as error:
                 problem = plain(error)
             if problem is not None:
                 ref = segment_ref(db, pin.segment_pk, Span(pin.start_seq, 1))
                 check.fault("PIN", ref, problem)
             check.count("pins")
+
+
+def _rendered_otherwise(pin: Pin, row: RenderingRow | None) -> str | None:
+    """In what a turn's rendering does not show what it pinned, all of it, in the blocks that it names."""
+    if row is None:
+        return None
+    shown = length_of(row.shared_levels), length_of(row.own_levels)
+    if shown != (pin.publications, pin.own_end):
+        return "its rendering does not cover what it pinned"
+    anchor = anchor_of(row)
+    if anchor is None:
+        return None
+    ends = [(head.shared, head.own) for head in anchor.heads]
+    rising = all(one <= other for pair in pairwise(ends) for one, other in zip(*pair, strict=True))
+    return None if ends[-1] == shown and rising else "the blocks of its rendering leave lines out"
