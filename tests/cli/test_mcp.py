@@ -9,6 +9,7 @@ import pytest
 
 import optchat
 from optchat.cli.app import application, run
+from optchat.memory import scopes_of
 
 ROOT = Path(__file__).parents[2]
 # As on a machine without the extra, whatever is installed on this one.
@@ -46,11 +47,16 @@ def test_the_adapter_is_imported_without_the_extra() -> None:
     assert done.stdout.strip() == "2.0"
 
 
-def test_nothing_is_made_for_a_mistyped_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_made_for_a_mistyped_path_or_scope(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     absent = tmp_path / "absent.db"
     assert run(["--db", str(absent), "--scope", "s", "mcp"]) == 2
     assert "absent.db" in capsys.readouterr().err
     assert not absent.exists()
+    assert run(["--db", str(path), "--scope", "other", "mcp"]) == 2
+    assert "'other'" in capsys.readouterr().err
+    assert [scope.name for scope in scopes_of(path)] == ["s"]
 
 
 def test_its_help_says_that_it_is_retrieval_only() -> None:
