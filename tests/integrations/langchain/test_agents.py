@@ -25,8 +25,9 @@ from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, Tool
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphDrained
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.runtime import Runtime
+from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Command, interrupt
 
 import optchat
@@ -996,4 +997,54 @@ def test_a_request_that_was_edited_after_a_failure_is_the_turn_s(
     )
     drive(host, None, T)
     assert texts(memory) == ["As it is.", "Otherwise."]
+    assert outcomes(memory, "T") == ["completed"]
+
+
+@both_ways
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_graph_that_pauses_after_its_agent_has_a_turn_that_is_done(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive, *, goes_on: bool
+) -> None:
+    def gate(state: MessagesState) -> dict[str, Any]:
+        del state
+        interrupt("go on?")
+        return {}
+
+    hosts: list[Any] = [agent(Script.of("A plan."), memory), gate]
+    if goes_on:
+        hosts.append(agent(Script.of("Built by plan."), memory))
+    graph = graph_of(*hosts, saver=saver)
+    drive(graph, said("Build."), T)
+    assert outcomes(memory, "T") == ["completed"]
+    drive(graph, Command(resume="yes"), T)
+    assert texts(memory) == ["Build.", "A plan.", *(["Built by plan."] if goes_on else [])]
+    assert outcomes(memory, "T") == ["completed"]
+
+
+@both_ways
+def test_a_run_that_is_drained_is_taken_up(memory: optchat.Memory, saver: InMemorySaver, drive: Drive) -> None:
+    control = RunControl()
+
+    @tool
+    def shutdown() -> str:
+        """The process is told to end."""
+        control.request_drain("shutdown")
+        return "draining"
+
+    class Draining:
+        def __init__(self, host: Any) -> None:
+            self.host = host
+
+        def invoke(self, given: Any, config: RunnableConfig) -> Any:
+            return self.host.invoke(given, config, control=control)
+
+        async def ainvoke(self, given: Any, config: RunnableConfig) -> Any:
+            return await self.host.ainvoke(given, config, control=control)
+
+    host = agent(Script.of(calling("c1", "shutdown")), memory, saver, tools=[shutdown])
+    with pytest.raises(GraphDrained):
+        drive(Draining(host), said("Work."), T)
+    assert outcomes(memory, "T") == [None], "it is to be gone on with"
+    drive(agent(Script.of("Worked."), open_beside(memory), saver, tools=[shutdown]), None, T)
+    assert texts(memory) == ["Work.", "c1:shutdown", "c1=draining", "Worked."]
     assert outcomes(memory, "T") == ["completed"]

@@ -92,6 +92,8 @@ class _Contract(AdapterContract[AnyMessage]):
         outer = Script.of(calling("c1", chosen.name), "Surveyed.")
         run = self._go(memory, key, request, outer, [chosen])
         assert len(within.requests) == 2, "the agent within was asked"
+        assert all("Look round." in text for text in within.texts), "with what it was told"
+        assert all("<session_memory " in text for text in within.texts), "and with the memory of the turn that it is in"
         return run
 
     def edit(self, memory: Memory, key: str, old: str, new: str) -> None:

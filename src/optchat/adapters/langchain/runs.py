@@ -24,7 +24,7 @@ from attrs import define, field, frozen
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers.context import register_configure_hook
-from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
+from langgraph.errors import GraphBubbleUp, ParentCommand
 
 Name: TypeAlias = tuple[str, str, str]  # a session: its file, its scope, its key
 
@@ -32,12 +32,12 @@ Name: TypeAlias = tuple[str, str, str]  # a session: its file, its scope, its ke
 @frozen
 class End:
     """
-    How a run ended: without an error, or with one. ``paused``: it is to be taken up again. ``left``: an agent of it was
-    left for another node of the graph.
+    How a run ended: without an error, or with one. ``drained``: that asks for it to be taken up again. ``left``: an
+    agent of it was left for another node of the graph.
     """
 
     error: BaseException | None = None
-    paused: bool = False
+    drained: bool = False
     left: bool = False
 
 
@@ -64,7 +64,6 @@ class Run:
     set_back: bool = False
     held: dict[Name, Ending] = field(factory=dict[Name, Ending])
     begun: set[Name] = field(factory=set[Name])  # sessions whose agent began in this run
-    paused: bool = False
     left: bool = False
     lock: threading.RLock = field(factory=threading.RLock)  # tools run side by side, and one turn is begun once
 
@@ -187,42 +186,36 @@ class Watch(BaseCallbackHandler):
         run = self._over(run_id)
         if run is not None:
             for held in run.held.values():
-                held.end(End(paused=run.paused, left=run.left))
+                held.end(End(left=run.left))
 
     async def _ended_async(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         del outputs, kwargs
         run = self._over(run_id)
         if run is not None:
             for held in run.held.values():
-                await held.end_async(End(paused=run.paused, left=run.left))
+                await held.end_async(End(left=run.left))
 
-    def _failed(self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
+    def _failed(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         del kwargs
-        run = self._over(run_id, parent_run_id, error)
+        run = self._over(run_id, error)
         if run is not None:
             for held in run.held.values():
                 held.end(End(error, isinstance(error, GraphBubbleUp)))
 
-    async def _failed_async(
-        self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> None:
+    async def _failed_async(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         del kwargs
-        run = self._over(run_id, parent_run_id, error)
+        run = self._over(run_id, error)
         if run is not None:
             for held in run.held.values():
                 await held.end_async(End(error, isinstance(error, GraphBubbleUp)))
 
-    def _over(self, run_id: UUID, parent_run_id: UUID | None = None, error: BaseException | None = None) -> Run | None:
+    def _over(self, run_id: UUID, error: BaseException | None = None) -> Run | None:
         """Forget a run; it, if it was an outermost one."""
         entry = self._entries.pop(run_id, None)
         if entry is None:
             return None
         if entry.run.run_id == run_id:
             return entry.run
-        if isinstance(error, GraphInterrupt) and parent_run_id == entry.run.run_id:
-            # A node of the outermost graph asks for a pause, and the graph then ends without an error. What pauses
-            # deeper down and is not passed on, a tool dealt with.
-            entry.run.paused = True
         if isinstance(error, ParentCommand):  # a handoff, which leaves an agent's graph without its end
             entry.run.left = True
         return None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias, cast
 
 from attrs import define, field, frozen
@@ -371,20 +372,19 @@ class DrivenTurn:
         await self.threads.finish(lambda: self.end(end))
 
     def _end(self, end: End) -> None:
-        if end.paused or (end.error is None and not self.finished and not end.left):
-            # The agent's end was not reached, and nothing failed: it waits, for an answer or at a breakpoint.
-            try:
+        failed = end.error is not None and not end.drained
+        if not failed and not self.finished and not end.left:
+            # The agent did not come to its end, and nothing failed: it waits, for a human or at a breakpoint.
+            with suppress(TurnEnded):  # by whoever began another one
                 self.driver.suspend()
-            except TurnEnded:  # by whoever began another one
-                return
             return
         outcome: Outcome = "completed"
-        if end.error is not None:
-            outcome = "interrupted" if _is_cancellation(end.error) else "failed"
+        if failed:
+            outcome = "interrupted" if end.error is not None and _is_cancellation(end.error) else "failed"
             self._seal_results()
         elif self.turn.pending:
             outcome = "interrupted"
-        self.driver.end(outcome, None if end.error is None else type(end.error).__name__)
+        self.driver.end(outcome, type(end.error).__name__ if failed else None)
 
     def _seal_results(self) -> None:
         """What tools gave whose neighbour failed: they did answer, though the state will never say so."""
