@@ -59,7 +59,7 @@ class Script:
     """A model that takes the next step each time that it is asked, and not before."""
 
     steps: Iterator[Step]
-    seen: list[Captured] = Factory(list)
+    seen: list[Captured] = Factory(list[Captured])
 
     @classmethod
     def of(cls, *steps: Step) -> Script:
@@ -76,7 +76,7 @@ class Script:
         if isinstance(step, HostMessage):
             (response,) = native(step)
             return cast("ModelResponse", response).parts
-        if callable(step):
+        if not isinstance(step, Sequence):
             await step()
             return [TextPart("after")]
         return step
@@ -189,3 +189,8 @@ def do(host: Agent[Any, Any], prompt: Any = None, **more: Any) -> Any:
         return await host.run(prompt, **more)
 
     return asyncio.run(run())
+
+
+def returns_of(messages: Sequence[ModelMessage]) -> list[ToolReturnPart[Any]]:
+    """The tools' answers in messages."""
+    return [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]

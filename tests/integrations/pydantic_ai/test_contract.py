@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent, capture_run_messages
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, TextPart, ThinkingPart
 
 from optchat import HostMessage, Memory, ToolCallPart
 from optchat.testing import AdapterContract, HostRun
@@ -52,8 +53,8 @@ def settings_of(request: Captured) -> object:
     return request.info.instructions, *system, tools, settings.get("temperature")
 
 
-async def _do(host: Agent[Any, Any], request: str) -> None:
-    await host.run(request)
+async def _do(host: Agent[Any, Any], request: str, history: Sequence[ModelMessage] = ()) -> list[ModelMessage]:
+    return (await host.run(request, message_history=history)).all_messages()
 
 
 class TestPydanticAI(AdapterContract[ModelMessage]):
@@ -76,13 +77,24 @@ class TestPydanticAI(AdapterContract[ModelMessage]):
         model = Script(iter(script))
         host = an_agent(model, memory, key)
         error: BaseException | None = None
+        history = self._histories.get(key, [])
         with capture_run_messages() as stored:
             try:
-                asyncio.run(_do(host, request))
+                self._histories[key] = asyncio.run(_do(host, request, history))  # an application keeps what it gets
             except BaseException as raised:  # noqa: BLE001 - a cancellation too
                 error = raised
         requests = [apart(seen.messages) for seen in model.seen]
-        return HostRun(requests, list(stored), error, [settings_of(seen) for seen in model.seen])
+        return HostRun(requests, stored[len(history) :], error, [settings_of(seen) for seen in model.seen])
+
+    @functools.cached_property
+    def _histories(self) -> dict[str, list[ModelMessage]]:
+        return {}
+
+    def edit(self, memory: Memory, key: str, old: str, new: str) -> None:
+        del memory
+        written = ModelMessagesTypeAdapter.dump_json(self._histories[key]).decode()
+        assert old in written
+        self._histories[key] = ModelMessagesTypeAdapter.validate_json(written.replace(old, new))
 
     def drive_nested(self, memory: Memory, key: str, request: str, inner: str, report: str) -> HostRun[ModelMessage]:
         within = Script.of(HostMessage.assistant(inner, []), HostMessage.assistant(report))

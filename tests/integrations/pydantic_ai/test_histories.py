@@ -74,9 +74,17 @@ def _answered_otherwise(history: list[ModelMessage]) -> list[ModelMessage]:
     return [history[0], replace(said, parts=[TextPart("not what it said")]), *history[2:]]
 
 
+def _cut(history: list[ModelMessage]) -> list[ModelMessage]:
+    return history[:2]
+
+
+def _reordered(history: list[ModelMessage]) -> list[ModelMessage]:
+    return [*history[2:], *history[:2]]
+
+
 @pytest.mark.parametrize(
     "change",
-    [_edited, _answered_otherwise, lambda history: history[:2], lambda history: [*history[2:], *history[:2]]],
+    [_edited, _answered_otherwise, _cut, _reordered],
     ids=["edited", "answered otherwise", "cut", "reordered"],
 )
 def test_a_history_that_differs_is_said_before_the_model_is_asked(memory: Memory, change: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, capture_run_messages
+from pydantic_ai.capabilities import Toolset
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelRequest,
@@ -17,17 +18,28 @@ from pydantic_ai.messages import (
     SystemPromptPart,
     ThinkingPart,
     ToolCallPart,
-    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import FunctionToolset
 
 import optchat
 from optchat import HostMessage, Memory
 from optchat.adapters.pydantic_ai import SharedMemory
 from optchat.aio import AsyncMemory
 from optchat.testing import temporary_memory
-from tests.integrations.pydantic_ai.host import BUDGET, Script, agent, call, do, kinds, publish, records, turns
+from tests.integrations.pydantic_ai.host import (
+    BUDGET,
+    Script,
+    agent,
+    call,
+    do,
+    kinds,
+    publish,
+    records,
+    returns_of,
+    turns,
+)
 
 pytestmark = [pytest.mark.host]
 answer = HostMessage.assistant
@@ -49,11 +61,11 @@ def test_run_gives_the_model_what_another_session_decided(memory: Memory) -> Non
     assert [turn.outcome for turn in turns(memory, "chat-42")] == ["completed"]
 
 
-@pytest.mark.parametrize("wrap", [lambda memory: memory, AsyncMemory], ids=["plain", "awaited"])
-def test_plain_and_awaited_memory_are_taken(memory: Memory, wrap: Any) -> None:
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_plain_and_awaited_memory_are_taken(memory: Memory, *, is_awaited: bool) -> None:
     publish(memory, "other", "Redis?", "No Redis.")
     script = Script.of(answer("one"), answer("two"))
-    host = agent(script, wrap(memory), "chat-42")
+    host = agent(script, AsyncMemory(memory) if is_awaited else memory, "chat-42")
     do(host, "first")
     do(host, "second")
     assert all("No Redis." in request.text for request in script.seen)
@@ -259,7 +271,7 @@ def test_the_model_calls_memory_s_tools(memory: Memory) -> None:
     assert {"memory_zoom", "memory_search", "memory_date", "memory_sessions", "memory_work"} <= set(
         script.seen[0].tools
     )
-    returns = [part for m in result.all_messages() for part in m.parts if isinstance(part, ToolReturnPart)]
+    returns = returns_of(result.all_messages())
     assert [part.outcome for part in returns] == ["success", "failed"], "a model's mistake is said to it, not raised"
     assert "Zanzibar" in str(returns[0].content)
     assert memory.search("Zanzibar", kind="tool_result", order="newest").hits == ()
@@ -340,7 +352,7 @@ def test_a_retried_call_is_an_error_and_the_next_one_its_own(memory: Memory) -> 
 
     del build
     result = do(host, "first")
-    retried = [part for m in result.all_messages() for part in m.parts if isinstance(part, ToolReturnPart)]
+    retried = returns_of(result.all_messages())
     assert [part.outcome for part in retried] == ["retried", "success"]
     found = [part for _, part in records(memory, "chat-42") if isinstance(part, optchat.ToolResultPart)]
     assert [(part.call_id, part.is_error) for part in found] == [("c1", True), ("c2", False)]
@@ -483,3 +495,48 @@ def test_deps_reach_the_application_s_own_hooks(memory: Memory) -> None:
     del who
     do(host, "first", deps=Deps("chat-42"))
     assert script.seen[0].info.instructions == "You are in chat-42."
+
+
+# ---- the application's tools, and what it says meanwhile -------------------------------------------------------------
+
+
+def test_what_is_enqueued_meanwhile_is_steering_of_the_same_turn(memory: Memory) -> None:
+    script = Script.of(call("c1", "build"), answer("one"))
+    host = agent(script, memory, "chat-42")
+
+    @host.tool
+    def build(ctx: RunContext[Any]) -> str:
+        ctx.enqueue("And paint it.")
+        return "built"
+
+    del build
+    result = do(host, "Build it.")
+    assert "And paint it." in script.seen[1].text
+    assert kinds(memory, "chat-42") == ["user", "tool_call", "tool_result", "user", "assistant"]
+    do(agent(Script.of(answer("two")), memory, "chat-42"), "Next.", message_history=result.all_messages())
+    assert len(turns(memory, "chat-42")) == 2
+
+
+def test_a_deferred_capability_that_was_opened_stays_open_in_later_runs(memory: Memory) -> None:
+    """The framework reads from the messages that are sent what a model has opened."""
+    maps = Toolset(FunctionToolset([route]), id="maps", description="Routes.", defer_loading=True)
+
+    def offered(*shared: SharedMemory[Any]) -> list[list[str]]:
+        script = Script.of(call("l1", "load_capability", id="maps"), answer("one"), answer("two"))
+        host = Agent(script.model, capabilities=[*shared, maps])
+        do(host, "second", message_history=do(host, "first").all_messages())
+        visible = [
+            [tool.name for tool in request.info.function_tools if not tool.name.startswith("memory_")]
+            for request in script.seen
+        ]
+        return [
+            *visible,
+            sorted(str(request.info.model_request_parameters.revealed_tool_names) for request in script.seen),
+        ]
+
+    assert offered(SharedMemory(memory, BUDGET, session="chat-42")) == offered()
+
+
+def route(to: str) -> str:
+    """Find a route."""
+    return f"to {to}"

@@ -60,9 +60,11 @@ def test_a_version_that_was_not_tested_is_refused_at_construction(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     installed = importlib.metadata.version
-    monkeypatch.setattr(
-        "optchat.adapters.checking.version", lambda name: version if name == "pydantic-ai-slim" else installed(name)
-    )
+
+    def told(name: str) -> str:
+        return version if name == "pydantic-ai-slim" else installed(name)
+
+    monkeypatch.setattr("optchat.adapters.checking.version", told)
     with pytest.raises(optchat.HostUnsupported, match=r"pydantic-ai-slim>=2\.64"):
         SharedMemory(memory, BUDGET)
 
