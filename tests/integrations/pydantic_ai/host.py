@@ -34,7 +34,7 @@ models.ALLOW_MODEL_REQUESTS = False
 
 CODEC = PydanticAIMessages()
 BUDGET = optchat.Budget(window=64_000, output=1_000)
-Step = HostMessage | BaseException | Sequence[ModelResponsePart] | Callable[[], Awaitable[None]]
+Step = HostMessage | BaseException | list[ModelResponsePart] | Callable[[], Awaitable[None]]
 
 
 @define
@@ -76,7 +76,7 @@ class Script:
         if isinstance(step, HostMessage):
             (response,) = native(step)
             return cast("ModelResponse", response).parts
-        if not isinstance(step, Sequence):
+        if callable(step):
             await step()
             return [TextPart("after")]
         return step
@@ -106,13 +106,7 @@ def agent(
     return Agent(script.model, capabilities=[SharedMemory(memory, budget, session=session)], **more)
 
 
-def said(message: HostMessage) -> Sequence[ModelResponsePart]:
-    """What a model says."""
-    (response,) = native(message)
-    return cast("ModelResponse", response).parts
-
-
-def call(call_id: str, name: str, /, **arguments: object) -> Sequence[ModelResponsePart]:
+def call(call_id: str, name: str, /, **arguments: object) -> list[ModelResponsePart]:
     """A response of one call."""
     return [ToolCallPart(name, json.dumps(arguments), call_id)]
 

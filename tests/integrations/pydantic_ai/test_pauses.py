@@ -196,3 +196,16 @@ def test_cancelled_while_it_goes_on_the_turn_is_interrupted(memory: Memory) -> N
         do(host, message_history=stored(first), deferred_tool_results=results)
     assert [turn.outcome for turn in turns(memory, "chat-42")] == ["interrupted"]
     assert kinds(memory, "chat-42") == ["user", "tool_call", "tool_result"]
+
+
+def test_a_history_that_was_edited_before_a_resume_is_said_before_anything_runs(memory: Memory) -> None:
+    script = Script.of(answer("hello"), call("c1", "deploy", where="prod"), answer("shipped"))
+    host = shipper(script, memory)
+    first = do(host, "Hello.")
+    second = do(host, "Ship it.", message_history=stored(first))
+    edited = ModelMessagesTypeAdapter.validate_json(second.all_messages_json().replace(b"hello", b"goodbye"))
+    results = DeferredToolResults(approvals={"c1": True})
+    with pytest.raises(optchat.ResyncNeeded):
+        do(host, message_history=edited, deferred_tool_results=results)
+    assert len(script.seen) == 2
+    assert [turn.state for turn in turns(memory, "chat-42")] == ["ended", "suspended"], "the turn still waits"

@@ -165,6 +165,7 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
         self._before: ModelMessage | None = None  # the first message of an earlier run of the turn
         self._taken_up = False  # it was suspended, and nothing has come of it yet
         self._asked = False
+        self._observed = 0  # how many messages of the turn
         self._live: list[ModelMessage] = []  # the run's own list; the one of wrap_run's context is of before it began
 
     # ---- the run -----------------------------------------------------------------------------------------------------
@@ -216,8 +217,11 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
                 "a turn begins with a user's request; give the run a user_prompt, or run it without memory"
             )
         self._before = history[start]
+        whole = await self._whole(history[:start])
+        if whole is not None:
+            await self._session.reconcile(whole)
         if not await self._take_up(run_ids(history[start:])):
-            await self._admit(ctx, request, history[:start])
+            await self._admit(ctx, request, ())
 
     async def _admit(self, ctx: RunContext[AgentDepsT], request: ModelRequest, history: Sequence[ModelMessage]) -> None:
         assert self._session is not None, "wrap_run began with it"
@@ -277,7 +281,7 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
         self._driver = AsyncDriver(self.driver.turn, CODEC, budget)
         messages = await self.driver.before_model(turn)
         self._live, self._asked, self._taken_up = ctx.messages, True, False
-        await self.driver.observe(_final(turn))
+        await self._observe(turn)
         return replace(request_context, messages=[*head, *messages])
 
     async def after_node_run(self, ctx: RunContext[AgentDepsT], *, node: Any, result: Any) -> Any:
@@ -285,8 +289,17 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
         del node
         if self._asked and self._is_running:
             self._live = ctx.messages
-            await self.driver.observe(_final(self._turn(ctx.messages, ctx.run_id)))
+            await self._observe(self._turn(ctx.messages, ctx.run_id))
         return result
+
+    async def _observe(self, turn: Sequence[ModelMessage]) -> None:
+        """Seal what is new; a node that said nothing need not wait for the lock."""
+        final = [
+            m for m in turn if not (isinstance(m, ModelResponse) and m.state == "suspended")
+        ]  # the provider's pause
+        if len(final) > self._observed:
+            await self.driver.observe(final)
+            self._observed = len(final)
 
     def _goes_on(self, ctx: RunContext[AgentDepsT]) -> bool:
         """Whether the run brought results for the calls that waited, and not a new request over them."""
@@ -394,8 +407,3 @@ def _spelt_out(schema: Mapping[str, Any]) -> dict[str, Any]:
         else:
             plain[key] = _spelt_out(cast("Mapping[str, Any]", value)) if isinstance(value, dict) else value
     return plain
-
-
-def _final(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Without a response that the provider goes on with."""
-    return [m for m in messages if not (isinstance(m, ModelResponse) and m.state == "suspended")]
