@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from agents import RunState
+from agents import GuardrailFunctionOutput, RunState, output_guardrail
 
 import optchat
 from optchat.testing.memories import open_beside
@@ -97,8 +97,16 @@ async def test_steering_while_it_waits_is_sealed_where_it_came(lab: Lab) -> None
     await lab.run(agent, "next")
 
 
-async def test_another_run_gives_up_the_one_that_waits(lab: Lab) -> None:
-    agent = agent_of(Scripted([[calls("deploy")], [answer("Never mind.")]]))
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_another_run_gives_up_the_one_that_waits(lab: Lab, guarded: bool) -> None:
+    @output_guardrail
+    async def harmless(_context: Any, _agent: Any, _output: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=False)
+
+    # Where a tool's answer may be the output, and is guarded, the Session gets nothing of the response before that.
+    more: dict[str, Any] = {"output_guardrails": [harmless], "tool_use_behavior": "stop_on_first_tool"}
+    more = more if guarded else {}
+    agent = agent_of(Scripted([[calls("deploy")], [answer("Never mind.")]]), **more)
     waiting = await lab.run(agent, "ship it")
     await lab.run(agent, "forget it")
     assert lab.outcomes() == ["interrupted", "completed"]

@@ -199,7 +199,7 @@ async def test_a_handoff_goes_on_in_the_turn(lab: Lab, how: str) -> None:
 
 
 @pytest.mark.parametrize("configured", [False, True])
-async def test_an_agent_as_a_tool_gets_no_memory_and_leaves_its_report(lab: Lab, configured: bool) -> None:
+async def test_an_agent_as_a_tool_gets_no_memory(lab: Lab, configured: bool) -> None:
     lab.publish("Zanzibar.")
     filtered: list[str] = []
 

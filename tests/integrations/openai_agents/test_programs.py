@@ -1,8 +1,10 @@
 """Programs as users write them: the reference's, the example, and what is said without the extra."""
 
+import ast
 import asyncio
 import importlib
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from agents.models.multi_provider import MultiProvider
 import optchat
 from optchat.adapters.openai_agents import MemoryRunner, memory_tools
 from optchat.testing.memories import open_beside
-from tests.integrations.openai_agents.lab import BUDGET, Lab, Scripted, agent_of, answer, calls, said
+from tests.integrations.openai_agents.lab import BUDGET, Lab, Scripted, agent_of, answer, calls, deploy, said
 
 pytestmark = pytest.mark.host
 ROOT = Path(__file__).parents[3]
@@ -66,6 +68,18 @@ def test_the_reference_s_program_waits_for_an_approval(tmp_path: Path, monkeypat
     with optchat.open("memory.db", scope="project-17") as memory:
         (info,) = memory.sessions()
         assert [turn.outcome for turn in memory.session_by_id(info.id).turns()] == ["completed", "completed"]
+
+
+@pytest.mark.anyio
+async def test_the_guide_s_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```py\n(from agents import.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    code = compile(source, "guide.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    model = Scripted([[calls("deploy", '{"env": "x"}')], [answer("Added.")], [answer("Tested.")]])
+    monkeypatch.chdir(tmp_path)
+    await eval(code, {"optchat": optchat, "model": model, "deploy": deploy})
+    assert said(model.calls[1].input[-1:]) == "result c1: deployed x"
+    assert model.steps == []
 
 
 def test_the_example_runs_offline(tmp_path: Path) -> None:
