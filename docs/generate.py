@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_overloads
@@ -53,6 +54,12 @@ MODULES = (
     "optchat.adapters.mcp",
     "optchat.testing",
 )
+# Modules that cannot be imported without a framework, and what it is imported as.
+HOST_MODULES = {
+    "optchat.adapters.openai_agents": "agents",
+    "optchat.adapters.pydantic_ai": "pydantic_ai",
+    "optchat.adapters.langchain": "langchain",
+}
 
 
 def api_page() -> str:
@@ -80,11 +87,45 @@ def api_page() -> str:
         lines += ["## Constants, functions and aliases", ""]
         for name in values:
             lines += describe(name, getattr(optchat, name))
-    for module_name in MODULES:
-        module = importlib.import_module(module_name)
-        lines += [f"## {module_name}", "", *docstring(module), ""]
-        for name in exported(module):
-            lines += describe(name, getattr(module, name))
+    lines += [line for module_name in MODULES for line in module_section(module_name)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def module_section(module_name: str) -> list[str]:
+    """A module's own part: what it says of itself, and its public names."""
+    module = importlib.import_module(module_name)
+    names: list[str] = []
+    for name in exported(module):
+        value = getattr(module, name)
+        known = isinstance(value, (type, str, ModuleType)) or inspect.isfunction(value)
+        alias = None if known else alias_source(module, name)
+        if alias is None:
+            names += describe(name, value)
+        else:  # as it is written: what it stands for would be spelled out to the framework's last class
+            names += [f"### {name}", "", "```python", f"{name} = {alias}", "```", ""]
+    return [f"## {module_name}", "", *docstring(module), "", *names]
+
+
+def alias_source(module: ModuleType, name: str) -> str | None:
+    """What a package's own module assigns to a type alias of this name, as it is written."""
+    for folder in getattr(module, "__path__", ()):
+        for path in sorted(Path(folder).glob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.AnnAssign) and node.value is not None and ast.unparse(node.target) == name:
+                    return ast.unparse(node.value)
+    return None
+
+
+def host_api_page() -> str:
+    """The reference of what joins frameworks, which have to be installed for it."""
+    lines = [
+        "# API reference: hosts' frameworks",
+        "",
+        "Made from the docstrings by `nox -s docs -- write`. Each module needs an extra; [what each host",
+        "shows](hosts.md) says where memory has to be told.",
+        "",
+    ]
+    lines += [line for module_name in HOST_MODULES for line in module_section(module_name)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -453,6 +494,8 @@ def anchor(title: str) -> str:
 
 
 PAGES = {"api.md": api_page, "file-format.md": file_format_page, "hosts.md": hosts_page}
+if all(find_spec(name) is not None for name in HOST_MODULES.values()):  # else it is left as it is
+    PAGES["api-hosts.md"] = host_api_page
 
 
 def main() -> int:

@@ -145,6 +145,14 @@ def test_generated_pages_are_in_step(name: str) -> None:
     assert load_generator().PAGES[name]() == written, "run `nox -s docs -- write`"
 
 
+def test_the_reference_of_frameworks_is_in_step() -> None:
+    generator = load_generator()
+    if "api-hosts.md" not in generator.PAGES:
+        pytest.skip("the reference shows what joins frameworks: install their extras")
+    written = (ROOT / "docs" / "api-hosts.md").read_text(encoding="utf-8")
+    assert generator.PAGES["api-hosts.md"]() == written, "run `nox -s docs -- write`"
+
+
 def test_the_page_of_hosts_is_in_step() -> None:
     """It is read from the adapters' source: no framework has to be there."""
     written = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")

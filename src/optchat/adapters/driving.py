@@ -69,9 +69,7 @@ class Driver(Generic[M]):
     turn's own does.
     """
 
-    def __init__(
-        self, turn: Turn[M], adapter: HostAdapter[M], budget: Budget, watch: _Watch[M] | None = None
-    ) -> None:
+    def __init__(self, turn: Turn[M], adapter: HostAdapter[M], budget: Budget, watch: _Watch[M] | None = None) -> None:
         self.turn = turn
         self._budget = budget
         self._watch = watch or _Watch(adapter)
