@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from attrs import Factory, define
 from pydantic_ai import Agent, models
@@ -34,7 +34,7 @@ models.ALLOW_MODEL_REQUESTS = False
 
 CODEC = PydanticAIMessages()
 BUDGET = optchat.Budget(window=64_000, output=1_000)
-Step = HostMessage | BaseException | list[ModelResponsePart] | Callable[[], Awaitable[None]]
+Step: TypeAlias = HostMessage | BaseException | list[ModelResponsePart] | Callable[[], Awaitable[None]]
 
 
 @define
@@ -92,7 +92,7 @@ class Script:
                 for word in part.content.split(" "):
                     yield word + " "
             elif isinstance(part, ToolCallPart):
-                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), part.tool_call_id)}
+                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
 
     @property
     def model(self) -> FunctionModel:

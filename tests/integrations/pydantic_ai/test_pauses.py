@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponsePart, ToolCallPart, ToolReturnPart
 
 import optchat
 from optchat import HostMessage, Memory
@@ -107,7 +107,10 @@ def test_a_turn_may_pause_again_and_again(memory: Memory) -> None:
 
 
 def test_one_call_runs_and_another_waits(memory: Memory) -> None:
-    both = [ToolCallPart("build", "{}", "c1"), ToolCallPart("deploy", '{"where": "prod"}', "c2")]
+    both: list[ModelResponsePart] = [
+        ToolCallPart("build", "{}", "c1"),
+        ToolCallPart("deploy", '{"where": "prod"}', "c2"),
+    ]
     script = Script.of(both, answer("shipped"))
     host = shipper(script, memory)
     first = do(host, "Ship it.")

@@ -14,6 +14,7 @@ from pydantic_ai.capabilities import Toolset
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import (
     ModelRequest,
+    ModelResponsePart,
     RetryFeedbackPart,
     SystemPromptPart,
     ThinkingPart,
@@ -131,6 +132,34 @@ def test_run_stream_seals_the_whole_answer(memory: Memory) -> None:
     assert "No Redis." in script.seen[0].text
     assert [turn.outcome for turn in turns(memory, "chat-42")] == ["completed"]
     assert records(memory, "chat-42")[-1] == ("assistant", optchat.TextPart(said))
+
+
+def test_a_streamed_loop_seals_calls_and_results(memory: Memory) -> None:
+    publish(memory, "other", "Redis?", "Zanzibar: no Redis.")
+    script = Script.of(call("c1", "memory_search", query="Zanzibar"), answer("one two"))
+
+    async def stream() -> str:
+        async with agent(script, memory, "chat-42").run_stream("first") as result:
+            return await result.get_output()
+
+    asyncio.run(stream())
+    assert kinds(memory, "chat-42") == ["user", "tool_call", "tool_result", "assistant"]
+    assert [turn.outcome for turn in turns(memory, "chat-42")] == ["completed"]
+    assert all("Zanzibar" in request.text for request in script.seen)
+
+
+def test_events_of_a_stream_are_the_framework_s_own(memory: Memory) -> None:
+    script = Script.of(call("c1", "build"), answer("one two"))
+    host = agent(script, memory, "chat-42")
+    host.tool_plain(_build)
+
+    async def events() -> list[str]:
+        async with host.run_stream_events("first") as stream:
+            return [event.event_kind async for event in stream]
+
+    seen = asyncio.run(events())
+    assert {"function_tool_call", "function_tool_result", "agent_run_result"} <= set(seen)
+    assert [turn.outcome for turn in turns(memory, "chat-42")] == ["completed"]
 
 
 def test_a_stream_that_is_left_early_is_interrupted(memory: Memory) -> None:
@@ -327,7 +356,11 @@ def test_a_cancelled_run_is_interrupted_and_keeps_the_call(memory: Memory) -> No
 
 
 def test_parallel_calls_keep_apart_what_failed(memory: Memory) -> None:
-    both = [ToolCallPart("build", "{}", "c1"), ToolCallPart("broken", "{}", "c2"), ToolCallPart("build", "{}", "c3")]
+    both: list[ModelResponsePart] = [
+        ToolCallPart("build", "{}", "c1"),
+        ToolCallPart("broken", "{}", "c2"),
+        ToolCallPart("build", "{}", "c3"),
+    ]
     script = Script.of(both, answer("one"))
     host = agent(script, memory, "chat-42")
     host.tool_plain(_build)
