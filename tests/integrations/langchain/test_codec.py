@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -133,8 +134,15 @@ def test_without_the_extra_the_import_names_it(tmp_path: Path) -> None:
         "try:\n    import optchat.adapters.langchain\n"
         "except Exception as error:\n    print(type(error).__name__, error)"
     )
+    path = os.pathsep.join([str(Path(__file__).parents[3] / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout.startswith("ConfigError")
     assert "optchat[langchain]" in done.stdout
