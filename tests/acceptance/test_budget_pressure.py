@@ -158,7 +158,7 @@ def test_a_growing_transcript_takes_from_memory_up_to_its_share(memory: optchat.
             seen.append(sum(blocks.values()))
             turn.tool_call(f"c{number}", "read", "{}")
             turn.tool_result(f"c{number}", "y" * 500)
-        assert context.receipt.checkpointed > 40
+        assert turn.context(budget).receipt.checkpointed > 40
         assert seen == sorted(seen, reverse=True)
         assert seen[-1] < seen[0]
         assert turn.messages[-1].parts[0] == optchat.ToolResultPart("c39", (optchat.TextPart("y" * 500),))
