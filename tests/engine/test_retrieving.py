@@ -209,14 +209,21 @@ def test_a_removal_is_answered_by_another_pin_where_the_memory_may_be_written(me
         assert retrieve(reader, "memory_search", {"query": "Zanzibar"}, turn="t") == again
 
 
-def test_what_a_running_turn_is_answered_is_its_provenance(memory: optchat.Memory) -> None:
+@pytest.mark.parametrize("name", ["memory_search", "mcp__memory__memory_search"])
+def test_what_a_running_turn_is_answered_is_its_provenance(memory: optchat.Memory, name: str) -> None:
+    """By whatever name the host called the tool: a client of several servers puts its own name for one before it."""
     publish(memory, "other", "Zanzibar: no Redis.")
-    with memory.session("mine").turn("Redis?") as turn:
+    session = memory.session("mine")
+    with session.turn("Redis?") as turn:
         given = retrieve(open_beside(memory), "memory_search", {"query": "Zanzibar"}, turn=turn.id).output
-        turn.assistant("", calls=[optchat.ToolCallPart("c", "memory_search", '{"query": "Zanzibar"}')])
+        turn.assistant("", calls=[optchat.ToolCallPart("c", name, '{"query": "Zanzibar"}')])
+        turn.tool_result("c", given)
         turn.tool_result("c", given)
         turn.assistant("No.")
     assert memory.search("Zanzibar", kind="tool_result", order="newest").hits == ()
+    assert memory.zoom(f"session:{session.id}:0:2+1").text == given.text, "it is rendered again"
+    assert any(" answered " in line.text for line in memory.view(session.id).lines)
+    assert session.info().length == 4
     assert memory.verify().ok
 
 

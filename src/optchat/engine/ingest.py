@@ -109,16 +109,13 @@ def _as_provenance(
     if isinstance(part, ToolCallPart) and part.name in TOOL_NAMES:
         calls[part.call_id] = part.name
         return rules.with_memory(part, sealed, scope.row.node_bytes, memory=part.name)
-    if (
-        isinstance(part, ToolResultPart)
-        and part.call_id in calls
-        and all(isinstance(p, TextPart) for p in part.content)
-    ):
+    if isinstance(part, ToolResultPart) and answers and all(isinstance(p, TextPart) for p in part.content):
+        # By what it says, whatever the call is named: a client of the MCP server may put its own name before a tool's.
         text = "".join(p.text for p in part.content if isinstance(p, TextPart))
         digest = answer_sha256(text)
         if digest in answers:
             size = len(rules.to_bytes(text))
-            note = f"{calls[part.call_id]} answered {readable_bytes(size)}"
+            note = f"{calls.get(part.call_id, 'memory')} answered {readable_bytes(size)}"
             return rules.with_memory(part, sealed, scope.row.node_bytes, memory=note, retrieved=digest.hex(), size=size)
     return sealed
 
