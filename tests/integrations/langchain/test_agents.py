@@ -752,7 +752,7 @@ def test_the_loop_is_never_kept_waiting(
 
         monkeypatch.setattr(owner, name, method)
 
-    for name in ("observe", "call", "end", "suspend", "_dispatchable"):
+    for name in ("add", "call", "end", "suspend", "_dispatchable"):
         watched(optchat.Turn, name)
     for name in ("turn", "resume", "reconcile", "info"):
         watched(optchat.Session, name)
@@ -765,7 +765,7 @@ def test_the_loop_is_never_kept_waiting(
         await host.ainvoke(said("Go on."), T)
 
     asyncio.run(run())
-    assert {"observe", "call", "end", "suspend", "_dispatchable", "turn", "resume", "reconcile"} <= set(done)
+    assert {"add", "call", "end", "suspend", "_dispatchable", "turn", "resume", "reconcile"} <= set(done)
 
 
 def test_a_version_that_was_not_tested_is_refused(memory: optchat.Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ class DrivenTurn:
     finished: bool = False  # the agent reached its end
     graph: str = ""  # the namespace of the agent's graph
     results: dict[str, ToolMessage] = field(factory=dict[str, ToolMessage])  # the state may never get them
-    _seen: dict[str, AnyMessage] = field(factory=dict[str, AnyMessage])  # by id, in the order in which they came
+    _seen: dict[str, AnyMessage] = field(factory=dict[str, AnyMessage])  # by id, as it was sealed
 
     @property
     def turn(self) -> Turn[AnyMessage]:
@@ -328,9 +328,11 @@ class DrivenTurn:
         """
         Seal what is new of the turn; what has no id yet is not in the state, and comes again.
 
-        In the order in which it came, whatever the host has cut out meanwhile.
+        One by one as it comes, and not the whole turn each time: ids are keys, so that nothing is sealed twice,
+        whatever the host has cut out meanwhile, and a long loop costs what its messages do.
 
         Raises:
+            HostUnsupported: the model answered, and was asked without memory.
             ConfigError: a message changed after it was sealed.
         """
         new = [message for message in messages if message.id is not None and self._seen.get(message.id) is not message]
@@ -341,15 +343,14 @@ class DrivenTurn:
                 "the agent's model was asked without memory: MemoryMiddleware.wrap_model_call never ran; leave it as"
                 " it is in a subclass"
             )
-        seen = self._seen | {message.id: message for message in new if message.id is not None}
         try:
-            self.turn.observe(list(seen.values()))
+            self.turn.add(*new)
         except RevisionConflict as error:
             raise ConfigError(
                 "a message was changed after memory had sealed it, by another middleware perhaps; put MemoryMiddleware"
                 " first in middleware=[…], so that it sees what the others have made of it"
             ) from error
-        self._seen = seen
+        self._seen |= {message.id: message for message in new if message.id is not None}
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 
