@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 class Said:
     """What a turn has said so far; made when it is admitted or taken up."""
 
-    def __init__(
-        self, turn: AsyncTurn[TResponseInputItem], codec: AgentsItems, before: Iterable[HostMessage] = ()
-    ) -> None:
+    def __init__(self, turn: AsyncTurn[TResponseInputItem], codec: AgentsItems, before: Sequence[HostMessage]) -> None:
         """
         Args:
-            before: what is sealed of the turn already.
+            before: what is sealed of the turn already, its request first.
         """
         self._turn, self._codec = turn, codec
         self._sealed = Counter(_keys(before))
+        self._begins_with = Counter(_keys(before[:1]))
         self._open = dict.fromkeys(call.call_id for call in turn.pending)  # unanswered, in the order of the calls
         self._finished: dict[str, TResponseInputItem] = {}
         self._uncertain: list[TResponseInputItem] = []
@@ -65,12 +64,13 @@ class Said:
 
     async def seal_answers(self, request: Sequence[TResponseInputItem]) -> bool:
         """
-        Seal the answers that a request brings to the calls before it; whether all are there, or wait for the end.
+        Seal the answers that a request brings to the calls before it; False if it is no request of this run.
 
-        Nothing is sealed if none is: then it is perhaps no request of this run.
+        A request of a nested run has neither the answer to the call that it is, nor what the turn began with. Where it
+        may be one of this run's, it is taken for that: memory in a request too many is better than in one too few.
         """
         uncertain, self._uncertain = self._uncertain, []
-        if not Counter(self._keys(uncertain)) <= Counter(self._keys(request)):
+        if uncertain and not Counter(self._keys(uncertain)) <= Counter(self._keys(request)):
             self._holds_back = True
             self._waiting += uncertain
         if self._holds_back:
@@ -78,12 +78,12 @@ class Said:
         await self.seal(uncertain)
         answers = [item for item in request if self._answered(item)]
         found = {call_id for item in answers for call_id in self._answered(item)}
+        if self._open and not found and not self._begins_with <= Counter(self._keys(request)):
+            return False
         # A filter may have left some out; what their hooks told is as good, and their place is that of their calls.
         answers += [self._finished[call_id] for call_id in self._open if call_id not in found | self._missing()]
-        if self._open and not found and len(answers) < len(self._open):
-            return False
         await self.seal(answers)
-        return not self._open
+        return True
 
     async def finish(self, items: Sequence[TResponseInputItem], *, broken_off: bool = False) -> None:
         """
@@ -142,6 +142,8 @@ class Said:
         return _keys(message for item in items for message in self._codec.decode(item))
 
     def _answered(self, item: TResponseInputItem) -> list[str]:
+        if not self._open or not str(item.get("type")).endswith("_output"):
+            return []  # a request's images need not be read to see that they answer nothing
         return [
             part.call_id
             for message in self._codec.decode(item)
