@@ -71,7 +71,8 @@ def hosts(session: nox.Session, host: str, versions: str) -> None:
     session.install(
         f".[{','.join(extras)},testing]", *development("pytest-xdist"), *(floors if versions == "oldest" else [])
     )
-    session.run("pytest", "-n0", "-m", "host", f"tests/integrations/{host}", *session.posargs)
+    promised = ["tests/test_public_api.py"] if host == "openai_agents" else []  # the one that the contract writes down
+    session.run("pytest", "-n0", "-m", "host", f"tests/integrations/{host}", *promised, *session.posargs)
 
 
 @nox.session
