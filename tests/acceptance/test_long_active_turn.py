@@ -334,14 +334,25 @@ def test_with_no_share_only_the_newest_calls_are_sent_as_they_are(open_memory: O
 
 
 def test_with_all_of_it_memory_still_has_its_least(open_memory: Open) -> None:
+    """The transcript gives way further before a window is refused: no window is that holds less than a valid one."""
     memory = open_memory(policy=optchat.Policy(checkpoint_share=1.0))
-    with memory.session("a").turn("which broker?") as other:
-        other.assistant("the one that we have")
+    for number in range(9):
+        with memory.session("a").turn(f"which broker, {number}?") as other:
+            other.assistant("the one that we have " * 4)
     memory.settle()
-    turn, _ = run(memory.session("s", adapter=WIRE))
-    context = turn.context(BUDGET)
-    assert context.receipt.checkpointed > 0
-    assert "the one that we have" in next(block.text for block in context.blocks if block.kind == "shared")
+    turn, active = run(memory.session("s", adapter=WIRE), 8)
+    kept: list[int] = []
+    for window in range(4_600, 800, -70):
+        try:
+            context = turn.context(optchat.Budget(window, 200))
+        except (optchat.ContextTooLarge, optchat.CoverTooLarge):
+            kept.append(0)
+            continue
+        check_paired(context.messages)
+        kept.append(len(context.messages) - len(context.memory))
+    assert kept == sorted(kept, reverse=True)
+    assert (kept[0], kept[-1]) == (len(active), 0)
+    assert 3 in kept, "down to the request and the newest call"
 
 
 def test_the_share_is_the_turns_own(open_memory: Open, memory: optchat.Memory) -> None:
