@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
+from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -52,6 +53,7 @@ class AsyncTurn(AsyncReader, Generic[M]):
         """Made by ``session.turn`` and ``session.resume``, in a thread."""
         super().__init__(threads, turn)
         self._turn = turn
+        self._asking = Lock()
         self._pending = _pending(turn)
         self.id: str = turn.id
         self.tools: Tools = turn.tools
@@ -124,7 +126,8 @@ class AsyncTurn(AsyncReader, Generic[M]):
     async def _sealing(self, work: Callable[[], T]) -> T:
         def sealed() -> T:
             done = work()
-            self._pending = _pending(self._turn)
+            with self._asking:  # of tasks that seal at once the last one to ask must be the last one to write it down
+                self._pending = _pending(self._turn)
             return done
 
         return await self._threads.run(sealed)
