@@ -419,7 +419,7 @@ HOSTS_KEY = (
     "*seen*: the adapter is told. *not seen*: it happens, and nothing tells of it. *none*: the host has no such thing."
 )
 DROPS_UNFINISHED = """\
-The host's own list may lack the end of a turn that failed or was interrupted. Memory keeps what it saw of it, and takes
+The host's own list may lack some of a turn that failed or was interrupted. Memory keeps what it saw of it, and takes
 that for no change."""
 RETRIEVAL_TEXT = """\
 Retrieval only. The protocol carries calls of tools and their answers, no request to a model and no transcript: what a

@@ -237,6 +237,17 @@ def test_a_request_that_is_sent_again_after_a_failure_is_no_edit(memory: optchat
         session.reconcile([*history[:-1], HostMessage.assistant("undone"), HostMessage.user("next")])
 
 
+def test_a_call_that_failed_may_be_missing_from_the_midst_of_its_turn(memory: optchat.Memory) -> None:
+    session = memory.session("a", adapter=Forgetful(), host="forgetful")
+    calls = [optchat.ToolCallPart(name, "build", "{}") for name in ("c1", "c2")]
+    with pytest.raises(RuntimeError), session.turn("do it") as turn:
+        turn.add(HostMessage.assistant("", calls), HostMessage.result("c1", "built"))
+        raise RuntimeError
+    kept = [HostMessage.user("do it"), HostMessage.assistant("", calls[:1]), HostMessage.result("c1", "built")]
+    assert session.reconcile([*kept, HostMessage.user("next")]).sealed == 1
+    assert [turn.request for turn in session.turns()] == ["do it", "next"]
+
+
 def test_a_host_that_keeps_all_has_edited_what_it_lacks(memory: optchat.Memory) -> None:
     session = memory.session("a")
     with pytest.raises(RuntimeError), session.turn("do it"):

@@ -102,7 +102,7 @@ class HostInfo:
     What a host is, the versions that were tested, and which of its lifecycle operations can be seen.
 
     ``words_between``: the wire takes the assistant's words between a call and its result, as OpenAI's responses do.
-    ``drops_unfinished``: of a turn that failed or was interrupted its own list may lack the end, or all: no edit, then.
+    ``drops_unfinished``: of a turn that failed or was interrupted its own list may lack some, or all: no edit, then.
     """
 
     name: str

@@ -12,7 +12,7 @@ before its own beginning.
 
 Notes and reports are memory's own as well as a host's: a list may lack them. What was removed on purpose is neither
 missing where a list lacks it nor new where a list still has it: its key is known by a keyed hash, or a whole turn is by
-the digest of its contents. Of a turn that failed or was interrupted some hosts keep nothing, or only the beginning.
+the digest of its contents. Of a turn that failed or was interrupted some hosts keep nothing, or only a part.
 
 Laws: what is kept, skipped and new is the whole list, in order; a list that was sealed as it was told has nothing new.
 """
@@ -244,7 +244,7 @@ class _Way:
     """
     The walk along a list and what is sealed.
 
-    Only a turn that its host may have dropped leaves a choice: what is sent again after a failure often says the very
+    Only a record that its host may have dropped leaves a choice: what is sent again after a failure often says the very
     same, so that it may be the first of both that is in the list, or the second. The first way that does not end in a
     difference is taken; if each does, the one that takes every part for the first that it may be. No place is looked at
     twice.
@@ -256,30 +256,40 @@ class _Way:
     runs: Mapping[int, set[int]]
 
     def follow(self, at: int) -> _End:
-        choices: list[_End] = [_End(at, 0, ())]
+        choices: list[tuple[int, int, int]] = [(at, 0, 0)]  # the record, the part, and how long the trail was there
         seen: set[tuple[int, int]] = set()
+        trail: list[tuple[int, int | None]] = []  # of the way that is walked; the last choice's is a beginning of it
         first: _End | None = None
         while choices:
-            end = self._from(choices.pop(), choices, seen)
-            if end is not None and end.at == len(self.stored):
-                return end
-            first = first or end
+            at, here, length = choices.pop()
+            del trail[length:]
+            end = self._from(at, here, trail, choices, seen)
+            if end is None:
+                continue
+            if end[0] == len(self.stored):
+                return _End(*end, tuple(trail))
+            first = first or _End(*end, tuple(trail))
         assert first is not None, "the first way was gone"
         return first
 
-    def _from(self, start: _End, choices: list[_End], seen: set[tuple[int, int]]) -> _End | None:
+    def _from(
+        self,
+        at: int,
+        here: int,
+        trail: list[tuple[int, int | None]],
+        choices: list[tuple[int, int, int]],
+        seen: set[tuple[int, int]],
+    ) -> tuple[int, int] | None:
         """To the end of both, or to a difference; None where another way was before, which ended in one."""
         stored, listed = self.stored, self.listed
-        at, here, trail = start.at, start.here, list(start.trail)
         while here < len(listed):
             if (at, here) in seen:
                 return None
             seen.add((at, here))
             record = stored[at] if at < len(stored) else None
-            dropped = 0 if record is None else self._dropped(at)
             if record is not None and not record.removed and _same(listed[here], record, self.claimed):
-                if dropped:
-                    choices.append(_End(dropped, here, tuple(trail)))
+                if self._may_be_dropped(record):
+                    choices.append((at + 1, here, len(trail)))
                 trail.append((here, record.seq))
                 at, here = at + 1, here + 1
                 continue
@@ -288,32 +298,19 @@ class _Way:
             if run:
                 trail += [(part, None) for part in range(here, here + run)]
                 here += run
-            elif record is not None and _may_be_absent(record, self.claimed):
+            elif record is not None and self._may_be_absent(record):
                 at += 1
-            elif dropped:
-                at = dropped
             else:
                 break
-        while at < len(stored) and here == len(listed):
-            if _may_be_absent(stored[at], self.claimed):
-                at += 1
-            elif self._dropped(at):
-                at = self._dropped(at)
-            else:
-                break
-        return _End(at, here, tuple(trail))
+        while at < len(stored) and here == len(listed) and self._may_be_absent(stored[at]):
+            at += 1
+        return at, here
 
-    def _dropped(self, at: int) -> int:
-        """Where the turn of a record ends, if its host may have dropped the rest of it from this record on; else 0."""
-        record = self.stored[at]
-        if not record.droppable:
-            return 0
-        end = at
-        while end < len(self.stored) and self.stored[end].turn == record.turn:
-            if self.stored[end].seq in self.claimed:
-                return 0
-            end += 1
-        return end
+    def _may_be_absent(self, record: Stored) -> bool:
+        return _may_be_absent(record, self.claimed) or self._may_be_dropped(record)
+
+    def _may_be_dropped(self, record: Stored) -> bool:
+        return record.droppable and record.seq not in self.claimed
 
 
 def _beginning(stored: Sequence[Stored], listed: Sequence[Listed], claimed: set[int]) -> int:

@@ -16,8 +16,8 @@ then merge bytes within a piece. The cut here is the same or finer, and a piece 
 
 Two more tokens a text stand for pieces that merge worse as a whole than their parts do (``timestampran``). A text built
 of nothing but these passes the bound: that word a hundred times counts 203, and is 501. Only a token a byte bounds
-every text, and would leave a quarter of each window. The tests compare with the true counts, kind by kind and line by line;
-for text that somebody may have made up to be counted wrong there are the exact tokenizers.
+every text, and would leave a quarter of each window. The tests compare with the true counts, kind by kind and line by
+line; for text that somebody may have made up to be counted wrong there are the exact tokenizers.
 
 Invariants: 0 for "" only; deterministic; ``count(a + b) <= count(a) + count(b)`` wherever a ends a line, so lines may
 be counted apart and added.
