@@ -74,17 +74,18 @@ class Driver(Generic[M]):
         self._budget = budget
         self._watch = watch or _Watch(adapter)
 
-    def before_model(self, active: Sequence[M]) -> list[M]:
+    def before_model(self, active: Sequence[M], *, budget: Budget | None = None) -> list[M]:
         """
         What the host has to send instead of its list: memory, then the turn's own messages by identity, in a new list.
 
         Args:
             active: the turn's native messages so far, request first; nothing of earlier turns.
+            budget: of this call, where calls differ in what is sent beside the messages; None: the turn's.
 
         Raises:
             MemoryNotReady, ContextTooLarge, ToolProtocolError, TurnEnded: as ``Turn.context``.
         """
-        messages = self.turn.context(self._budget, active=active).messages
+        messages = self.turn.context(budget or self._budget, active=active).messages
         self._watch.asked = True
         return messages
 
@@ -147,9 +148,9 @@ class AsyncDriver(Generic[M]):
         inner = turn._turn  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         self._plain = Driver(inner, adapter, budget, self._watch)
 
-    async def before_model(self, active: Sequence[M]) -> list[M]:
+    async def before_model(self, active: Sequence[M], *, budget: Budget | None = None) -> list[M]:
         """:meth:`Driver.before_model`, awaited; the wait for summaries takes no thread."""
-        context = await self.turn.context(self._budget, active=active)
+        context = await self.turn.context(budget or self._budget, active=active)
         self._watch.asked = True
         return context.messages
 

@@ -278,8 +278,7 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
             return replace(request_context, messages=[*head, *context.messages])
         if self._taken_up and ctx.prompt is not None and not self._goes_on(ctx):
             await self._begin_anew(ctx)
-        self._driver = AsyncDriver(self.driver.turn, CODEC, budget)
-        messages = await self.driver.before_model(turn)
+        messages = await self.driver.before_model(turn, budget=budget)
         self._live, self._asked, self._taken_up = ctx.messages, True, False
         await self._observe(turn)
         return replace(request_context, messages=[*head, *messages])
