@@ -270,6 +270,27 @@ def test_a_turn_behind_a_removed_one_still_waits_for_those_before_both() -> None
         assert memory.verify().faults == ()
 
 
+def test_no_hash_of_what_an_open_turn_was_shown_stays() -> None:
+    with temporary_memory() as memory:
+        say(memory.session("other"), "the canary sings")
+        running = memory.session("mine").turn("go on")
+        running.context(BUDGET)
+        memory.session("other").delete()
+        running.context(BUDGET)  # under a pin of its own by now
+        assert memory.settle().ready
+        running.end("interrupted")
+        memory.settle()
+        with memory._scope.store.read() as db:
+            hashes = [
+                (pin, bytes(sha256), stable)
+                for pin, sha256, stable in db.execute(
+                    "SELECT pin, memory_sha256, json_extract(since, '$.stable') FROM rendering ORDER BY pin"
+                )
+            ]
+        assert hashes[0] == (0, b"", "")
+        assert [pin for pin, _, _ in hashes] == [0, 1]
+
+
 def test_a_turn_that_runs_is_deleted_like_any_other() -> None:
     with temporary_memory() as memory:
         session = memory.session("s")

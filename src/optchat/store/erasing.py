@@ -398,10 +398,15 @@ def erase_retrievals(db: Connection, low: int, high: int, limit: int) -> int:
 
 
 def erase_rendering_hashes(db: Connection, scope_pk: int, clock: int, low: int, high: int, limit: int) -> int:
-    """Erase the hashes of memory that a scope's ended turns were shown before a clock; where it got to."""
+    """
+    Erase the hashes of memory that a scope's turns were shown before a clock; where it got to.
+
+    Of open turns too: one that could see what was removed pins again, and its next request is rendered anew; another
+    one's bytes are made without a hash, and the turn after it is rendered in full.
+    """
     rows = all_rows(
         db,
-        "SELECT turn.turn_pk, turn.scope_pk = :scope AND turn.state = 'ended' AND turn_descriptor.clock < :clock"
+        "SELECT turn.turn_pk, turn.scope_pk = :scope AND turn_descriptor.clock < :clock"
         " FROM turn JOIN turn_descriptor ON turn_descriptor.turn_pk = turn.turn_pk"
         " WHERE turn.turn_pk >= :low AND turn.turn_pk < :high ORDER BY turn.turn_pk LIMIT :limit",
         {"scope": scope_pk, "clock": clock, "low": low, "high": high, "limit": limit},
