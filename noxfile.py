@@ -48,9 +48,11 @@ def property(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Cut every write, fail every disk and kill processes under load; the everyday suite takes a sample."""
+    """Cut every write, fail every disk and kill processes under load; the everyday suite takes a sample of the cuts."""
     session.install(f".[{EXTRAS}]", *development("pytest-xdist", "trio"))
-    session.run("pytest", "-n0", "-m", "crash and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"})
+    session.run(
+        "pytest", "-n0", "-m", "(crash or long) and not soak", *session.posargs, env={"OPTCHAT_CRASH_ROUNDS": "20"}
+    )
 
 
 @nox.session

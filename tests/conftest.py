@@ -15,7 +15,7 @@ from tests.peer import Peer
 # What CI runs is drawn the same way each time, so that a failure is the change's and not the day's; a soak draws anew.
 # No deadlines: the machine is shared, and no test asserts timing.
 EVERYDAY = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("everyday", max_examples=40, derandomize=True, **EVERYDAY)
+settings.register_profile("everyday", max_examples=25, stateful_step_count=40, derandomize=True, **EVERYDAY)
 settings.register_profile("thorough", max_examples=400, stateful_step_count=80, derandomize=True, **EVERYDAY)
 settings.register_profile("soak", max_examples=5000, stateful_step_count=200, **EVERYDAY)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))

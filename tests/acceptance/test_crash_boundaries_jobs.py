@@ -18,6 +18,8 @@ from optchat.testing import DeterministicSummarizer
 from tests.acceptance import boundaries
 from tests.nursery import Nursery
 
+pytestmark = pytest.mark.long
+
 EVERY = (
     int(os.environ.get("OPTCHAT_CRASH_ROUNDS", "3")) > 3
 )  # else some of the writes: the first, the last, and between

@@ -400,6 +400,7 @@ def test_it_goes_on_after_any_step(memory: optchat.Memory) -> None:
     sound(memory)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_steps")
 def test_a_step_that_fails_at_its_end_is_done_again(memory: optchat.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows that it took off the list and those that it erased are of one transaction."""

@@ -11,9 +11,11 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -233,11 +235,14 @@ def test_plain_text_is_a_note(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not REAL.exists(), reason="../shared/data/coding-sessions.jsonl.gz is not beside the project")
 def test_the_real_sessions(cli: Cli, tmp_path: Path) -> None:
+    some = tmp_path / "some.jsonl"  # acceptance/test_real_data.py has all of them
+    with gzip.open(REAL, "rt", encoding="utf-8") as lines:
+        some.write_text("".join(islice(lines, 400)), encoding="utf-8")
     where = ("--db", tmp_path / "new.db", "--scope", "p")
-    done = cli(*where, "import", REAL)
+    done = cli(*where, "import", some)
     assert done.code == 0
-    assert "3026 records sealed" in done.text
-    assert "1 skipped (1 host_summary); the scope has 40 sessions" in done.text
+    assert re.search(r"\d{3} records sealed", done.text)
+    assert re.search(r"the scope has \d+ sessions", done.text)
     assert "missing" not in done.err
     assert cli(*where, "verify").code == 0
 

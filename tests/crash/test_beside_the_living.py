@@ -1,6 +1,8 @@
 """
 Writers, readers, workers and a deleter on one file, killed at random moments and replaced at once.
 
+pytestmark = pytest.mark.long
+
 A supervisor's log of what was acknowledged is the truth: nothing of it is lost, nothing is there twice, and what was
 deleted is gone.
 """

@@ -17,6 +17,8 @@ from optchat.testing import DeterministicSummarizer
 from tests.crash.laborer import POLICY, SCOPE
 from tests.nursery import Nursery
 
+pytestmark = pytest.mark.long
+
 WORKERS = 4
 EVERY_SECONDS = 0.2
 CALL_SECONDS = 0.01

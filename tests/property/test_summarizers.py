@@ -30,6 +30,7 @@ from optchat.core.terms import Outcome
 from optchat.testing.summarizers import DeterministicSummarizer
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
+DRAWN = settings.default.max_examples
 SUMMARIZERS: list[ExtractiveSummarizer | DeterministicSummarizer] = [ExtractiveSummarizer(), DeterministicSummarizer()]
 
 PIECES = [
@@ -103,7 +104,7 @@ SOURCES = st.lists(st.builds(SourceLine, KINDS, HOSTILE, st.just(AT), st.boolean
 
 
 @pytest.mark.parametrize("summarizer", SUMMARIZERS, ids=lambda summarizer: summarizer.name)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=DRAWN * 3, deadline=None)
 @given(
     sources=SOURCES,
     purpose=st.sampled_from(["leaf", "merge", "chunk", "publication"]),
@@ -143,7 +144,7 @@ def test_every_reply_is_accepted(
     assert run_flow(summary_flow(job, attempts=1), summarizer.summarize).text == accepted.text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=DRAWN * 2, deadline=None)
 @given(source=st.builds(SourceLine, KINDS, HOSTILE, st.just(AT)))
 def test_clauses_are_words_of_the_source_on_one_line(source: SourceLine) -> None:
     for clause in source_clauses(source, 0):
@@ -169,7 +170,7 @@ SAID = ["user: ", "assistant: ", "failed: ", "done", "x" * 40, "<", "; ", "\n", 
 REPLIES = st.one_of(HOSTILE, st.lists(st.sampled_from(SAID), max_size=12).map("".join))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=DRAWN * 2, deadline=None)
 @given(
     sources=SOURCES,
     said=REPLIES,
@@ -236,7 +237,7 @@ ROWS = st.lists(HOSTILE, max_size=14).map(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=DRAWN, deadline=None)
 @given(rows=ROWS, width=st.integers(1, 5), sources=SOURCES, foreign=st.lists(HOSTILE, max_size=3))
 def test_requests_over_a_growing_context_share_their_beginning(
     rows: list[str], width: int, sources: list[SourceLine], foreign: list[str]

@@ -20,7 +20,7 @@ from optchat.testing import DeterministicSummarizer, Step, play, strategies, tem
 
 # Each world is a database and up to forty commits: a fifth of a profile's examples takes the time of other laws' all.
 assert settings.default is not None
-FEW = settings(max_examples=max(10, settings.default.max_examples // 5))
+FEW = settings(max_examples=max(6, settings.default.max_examples // 5))
 
 SMALL = optchat.Policy(node_bytes=64, view_high_bytes=400, view_low_bytes=150, page_bytes=16, job_attempts=1)
 POLICIES = (

@@ -292,6 +292,6 @@ class ForgettingMachine(RuleBasedStateMachine):
 TestForgetting = ForgettingMachine.TestCase
 # Each look opens all that there is: a tenth of a profile's examples takes the time of other laws' all.
 TestForgetting.settings = settings(
-    max_examples=max(8, settings.default.max_examples // 10),
+    max_examples=max(5, settings.default.max_examples // 10),
     stateful_step_count=min(20, settings.default.stateful_step_count // 4),
 )

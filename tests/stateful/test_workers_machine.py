@@ -688,4 +688,4 @@ def under(span: Span) -> Iterator[Span]:
 TestWorkersMachine = WorkersMachine.TestCase
 # After each step all that is stored is checked: an example takes the time of ten of other laws.
 assert settings.default is not None
-TestWorkersMachine.settings = settings(max_examples=max(8, settings.default.max_examples // 10))
+TestWorkersMachine.settings = settings(max_examples=max(5, settings.default.max_examples // 10))

@@ -30,6 +30,7 @@ def always() -> float:
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_twelve_processes_open_a_fresh_file_together(new_actor: NewActor, open_store: Open) -> None:
     actors = [new_actor() for _ in range(12)]
     for actor in actors:
@@ -50,6 +51,7 @@ def test_twelve_processes_open_a_fresh_file_together(new_actor: NewActor, open_s
         actor.leave()
 
 
+@pytest.mark.long
 def test_no_acknowledged_commit_is_lost(new_actor: NewActor, open_store: Open) -> None:
     actors = [new_actor() for _ in range(4)]
     for actor in actors:

@@ -228,7 +228,7 @@ def test_late_results_are_drawn() -> None:
                     return True
         return False
 
-    drawn(late, sessions=1)
+    drawn(late, sessions=1, max_steps=20)
 
 
 def test_turns_that_the_next_interrupts_are_drawn() -> None:
