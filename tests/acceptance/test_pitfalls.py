@@ -380,6 +380,7 @@ def test_pitfall_21_nothing_is_left_of_a_process_that_died(memory: optchat.Memor
     assert memory.settle().ready
 
 
+@pytest.mark.long
 def test_pitfall_22_many_processes_open_a_fresh_and_an_old_store_at_once(new_peer: Any, tmp_path: Path) -> None:
     fresh, old = tmp_path / "fresh.db", tmp_path / "old.db"
     with optchat.open(old, scope="s", compact="manual") as memory:

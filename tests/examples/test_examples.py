@@ -34,6 +34,7 @@ def test_one_conversation_knows_what_the_other_decided(name: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(WIRES)[:2])  # one of each provider
 def test_a_model_that_is_named_is_asked(name: str, tmp_path: Path) -> None:
     """With the variable set nothing else changes: the provider's own client is made, and wants its key."""
