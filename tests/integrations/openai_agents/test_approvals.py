@@ -148,3 +148,20 @@ async def test_a_nested_agents_approval_suspends_the_turn_and_stays_nested(lab: 
     assert all("Zanzibar." not in within.asked(number) for number in range(2))
     assert lab.sealed() == ["user: survey", "call c1: survey", "result c1: The survey is done.", "assistant: Done."]
     await lab.run(agent, "next")
+
+
+async def test_an_older_state_leaves_the_run_that_waits_now_alone(lab: Lab) -> None:
+    made = [[calls("deploy", '{"env": "one"}', "c1")], [calls("deploy", '{"env": "two"}', "c2")], [answer("Done.")]]
+    model = Scripted(made)
+    agent = agent_of(model)
+    first = await lab.run(agent, "deploy one")
+    older = first.to_state()
+    second = await lab.run(agent, "deploy two")
+    newer = second.to_state()
+    older.approve(first.interruptions[0])
+    with pytest.raises(optchat.UnknownRef, match="resume the newer state"):
+        await lab.run(agent, older)
+    assert lab.outcomes() == ["interrupted", None]
+    newer.approve(second.interruptions[0])
+    assert (await lab.run(agent, newer)).final_output == "Done."
+    assert lab.outcomes() == ["interrupted", "completed"]

@@ -369,3 +369,15 @@ async def test_a_memory_tool_outside_of_a_run_says_so(lab: Lab) -> None:
     await Runner.run(agent_of(model), "go", run_config=QUIET)
     assert said(model.calls[1].input[-1:]) == f"result c1: {NOT_RUNNING}"
     assert list(lab.memory.sessions()) == []
+
+
+@pytest.mark.parametrize("settings", [SessionSettings(limit=2), {"limit": 2}], ids=["object", "dict"])
+@pytest.mark.parametrize("as_dict", [False, True], ids=["config", "dict of config"])
+async def test_a_config_that_limits_the_history_is_no_edit(lab: Lab, settings: Any, as_dict: bool) -> None:
+    agent = agent_of(Scripted([[answer(f"answer {number}")] for number in range(5)]))
+    for number in range(3):
+        await lab.run(agent, f"ask {number}")
+    more: dict[str, Any] = {"tracing_disabled": True, "session_settings": settings}
+    for number in (3, 4):
+        await lab.run(agent, f"ask {number}", run_config=more if as_dict else RunConfig(**more))
+    assert lab.outcomes() == ["completed"] * 5

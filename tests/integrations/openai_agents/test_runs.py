@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -294,3 +295,29 @@ async def _as_the_host_has_them(items: list[Any]) -> list[Any]:
     plain = Scripted([[answer("")]])
     await Runner.run(Agent(name="a", model=plain), items, run_config=QUIET)
     return plain.calls[0].input
+
+
+def test_one_runner_serves_runs_in_several_loops_at_once(lab: Lab) -> None:
+    runner, errors = lab.runner, list[BaseException]()
+    together = threading.Barrier(4)
+
+    def serve(number: int) -> None:
+        async def slow(_asked: Any) -> Any:
+            await asyncio.to_thread(together.wait, 10)
+            return [answer("Done.")]
+
+        async def one() -> None:
+            await runner.run(agent_of(Scripted([slow])), "go", session=lab.session(f"k{number}"), run_config=QUIET)
+
+        try:
+            asyncio.run(one())
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=serve, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [lab.outcomes(f"k{number}") for number in range(4)] == [["completed"]] * 4

@@ -573,3 +573,23 @@ def test_a_deferred_capability_that_was_opened_stays_open_in_later_runs(memory: 
 def route(to: str) -> str:
     """Find a route."""
     return f"to {to}"
+
+
+def test_an_agent_of_the_session_within_one_of_another_is_still_within(memory: Memory) -> None:
+    inner = agent(Script.of(answer("inner")), memory, "chat-42")
+    middle = agent(Script.of(call("m1", "deeper"), answer("middle")), memory, "chat-7")
+    outer = agent(Script.of(call("o1", "delegate"), answer("outer")), memory, "chat-42")
+
+    @middle.tool_plain
+    async def deeper() -> str:
+        return str((await inner.run("go within")).output)
+
+    @outer.tool_plain
+    async def delegate() -> str:
+        return str((await middle.run("go between")).output)
+
+    del deeper, delegate
+    assert do(outer, "go").output == "outer"
+    assert kinds(memory, "chat-42") == ["user", "tool_call", "tool_result", "assistant"]
+    assert kinds(memory, "chat-7") == ["user", "tool_call", "tool_result", "assistant"]
+    assert [turn.outcome for key in ("chat-42", "chat-7") for turn in turns(memory, key)] == ["completed"] * 2

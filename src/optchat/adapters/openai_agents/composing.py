@@ -84,6 +84,17 @@ class OwnConfig:
             )
         return callback
 
+    @property
+    def limits_history(self) -> bool:
+        """Whether a run is given only the newest items of its Session."""
+        given = self._given
+        settings: object = (
+            given.get("session_settings") if isinstance(given, dict) else getattr(given, "session_settings", None)
+        )
+        if isinstance(settings, dict):
+            return cast("dict[str, object]", settings).get("limit") is not None
+        return getattr(settings, "limit", None) is not None
+
     def with_memory(self, on_input: InputCallback, model_filter: CallModelInputFilter) -> RunConfig | dict[str, Any]:
         """What ``Runner`` gets."""
         ours = {"session_input_callback": on_input, "call_model_input_filter": model_filter}

@@ -29,7 +29,8 @@ class MemoryRunner:
     ``agents.Runner`` with memory: each run is a turn of the session that its ``session_id`` names.
 
     Args:
-        memory: of either façade; its loop is never blocked.
+        memory: of either façade; its loop is never blocked. A plain one serves any number of loops, each run in its
+            own.
         budget: of each model call; ``instructions`` are the agent's own, its tools and memory's.
     """
 
@@ -39,7 +40,7 @@ class MemoryRunner:
             HostUnsupported: the version of openai-agents was not tested.
         """
         check_host(HOST)
-        self._memory = awaited(memory)
+        self._memory = memory
         self._budget = budget
 
     async def run(
@@ -75,7 +76,7 @@ class MemoryRunner:
             MemoryNotReady, ContextTooLarge, ToolProtocolError: as ``Turn.context``.
             Exception: whatever ``Runner.run`` raises.
         """
-        run = Run(self._memory, self._budget, session, turn_id, runner)
+        run = Run(awaited(self._memory), self._budget, session, turn_id, runner)
         async with run.of(input):
             with run.running():
                 result = await Runner.run(agent, input, session=session, **run.arguments)
@@ -112,7 +113,7 @@ class MemoryRunner:
         turn_id: str | None,
         runner: dict[str, Any],
     ) -> AsyncGenerator[RunResultStreaming, None]:
-        run = Run(self._memory, self._budget, session, turn_id, runner)
+        run = Run(awaited(self._memory), self._budget, session, turn_id, runner)
         async with run.of(given):
             with run.running():
                 result = Runner.run_streamed(agent, given, session=session, **run.arguments)

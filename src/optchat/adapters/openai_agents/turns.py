@@ -149,6 +149,13 @@ class Run:
                 " another began since; run the next input as text instead"
             ) from error
         turn = driver.turn
+        made = _calls_of(state)
+        if made is not None and not made.issuperset(call.call_id for call in turn.pending):
+            await driver.suspend()
+            raise UnknownRef(
+                f"the turn of the session {self._native.session_id!r} that waits is not this state's: that run has"
+                " ended, and another one waits now; resume the newer state"
+            )
         self._steering = list(getattr(state, "pending_input", ()))  # not in every version: then there is no steering
         self._be(driver, await anyio.to_thread.run_sync(lambda: turn.messages))
 
@@ -158,7 +165,8 @@ class Run:
             return await self._config.combined(history, new)
         before = list(history)
         kept = await self._config.new_items(history, new)
-        if getattr(getattr(self._native, "session_settings", None), "limit", None) is not None:
+        limited = getattr(getattr(self._native, "session_settings", None), "limit", None) is not None
+        if limited or self._config.limits_history:
             before = await self._native.get_items(_ALL)
         await self._admit(before, list(kept))
         # The SDK takes what says the same as an item of the history for that item, and would not save it: in a list
@@ -307,6 +315,15 @@ class Run:
 
 def _is_users(messages: Sequence[HostMessage]) -> bool:
     return any(message.role == "user" for message in messages)
+
+
+def _calls_of(state: RunState[Any]) -> set[str] | None:
+    """The ids of the calls that a state's model made; None where this version does not tell."""
+    responses: Sequence[ModelResponse] | None = getattr(state, "_model_responses", None)
+    if responses is None:
+        return None
+    found = (getattr(item, "call_id", None) for response in responses for item in response.output)
+    return {call_id for call_id in found if isinstance(call_id, str)}
 
 
 def _handoffs(agent: Agent[Any]) -> set[str]:

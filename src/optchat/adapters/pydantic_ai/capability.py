@@ -160,6 +160,7 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
         self._memory, self._budget, self._key, self._place = memory, budget, key, place
         self._driver: AsyncDriver[ModelMessage] | None = None
         self._nested = False
+        self._around: _Run[Any] | None = None  # the run that this one began in
         self._is_running = False
         self._session: AsyncSession[ModelMessage] | None = None
         self._before: ModelMessage | None = None  # the first message of an earlier run of the turn
@@ -172,8 +173,10 @@ class _Run(AbstractCapability[AgentDepsT], Generic[AgentDepsT]):
 
     async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Begin the turn, or take it up; after the run end it by what happened, or suspend it."""
-        around = _RUNNING.get()
-        if around is not None and around.holds(self):
+        self._around = around = _RUNNING.get()
+        while around is not None and not around.holds(self):
+            around = around._around  # an agent of another session may run between  # noqa: SLF001
+        if around is not None:
             self._driver, self._nested = around.driver, True
             return await handler()
         self._live = ctx.messages
