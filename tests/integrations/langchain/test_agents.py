@@ -28,7 +28,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.runtime import RunControl, Runtime
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, RetryPolicy, interrupt
 
 import optchat
 from optchat.adapters.langchain import MemoryMiddleware
@@ -648,6 +648,46 @@ def test_agents_one_after_another_are_one_turn(memory: optchat.Memory, saver: In
     assert texts(memory) == ["Build.", "A plan.", "c1:build", "c1=built 0", "Built by plan."]
     assert asked(second, 0) == ["Build.", "A plan."]
     assert outcomes(memory, "T") == ["completed"]
+
+
+def asking(sync: Callable[[Any], Any], awaited: Callable[[Any], Any]) -> RunnableLambda[Any, Any]:
+    """A node's function that asks agents itself, in either kind of run."""
+    return RunnableLambda(sync, awaited)
+
+
+@both_ways
+def test_agents_that_one_node_asks_one_after_another_are_one_turn(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    first, second = Script.of("A plan.", "Another."), Script.of("Built by plan.", "Built again.")
+    one, other = agent(first, memory), agent(second, memory)
+
+    def node(state: MessagesState) -> Any:
+        return other.invoke({"messages": one.invoke({"messages": state["messages"]})["messages"]})
+
+    async def node_async(state: MessagesState) -> Any:
+        planned = await one.ainvoke({"messages": state["messages"]})
+        return await other.ainvoke({"messages": planned["messages"]})
+
+    graph = graph_of(asking(node, node_async), saver=saver)
+    drive(graph, said("Build."), T)
+    drive(graph, said("Again."), T)
+    assert texts(memory) == ["Build.", "A plan.", "Built by plan.", "Again.", "Another.", "Built again."]
+    assert outcomes(memory, "T") == ["completed", "completed"]
+
+
+@both_ways
+def test_a_node_that_is_retried_is_one_turn(memory: optchat.Memory, saver: InMemorySaver, drive: Drive) -> None:
+    host = agent(Script.of(ConnectionError("down"), "Built.", "Next."), memory)
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("n", host, retry_policy=RetryPolicy(initial_interval=0.01, max_attempts=2))
+    graph.add_edge(START, "n")
+    graph = graph.compile(checkpointer=saver)
+    drive(graph, said("Build."), T)
+    assert texts(memory) == ["Build.", "Built."]
+    assert outcomes(memory, "T") == ["completed"]
+    drive(graph, said("More."), T)
+    assert outcomes(memory, "T") == ["completed", "completed"]
 
 
 @both_ways

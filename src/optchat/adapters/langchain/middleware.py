@@ -146,6 +146,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
             return {"optchat_within": True}  # an agent within the turn of another: what it says is its own
         if turn is not None:  # an agent beside it, in the same run: the turn goes on with this one
             turn.finished = False
+            turn.graph = _graph(here.config)
             return {"optchat_request": turn.request, "optchat_within": False}
         request = messages[beginning(messages, marks)].id
         if request is None:
@@ -259,7 +260,11 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
 
     def _encloses(self, turn: DrivenTurn, here: _Here) -> bool:
         """Whether an agent runs within the agent whose turn it is: as its tool, or deeper down."""
-        return turn.graph == "" or _graph(here.config).startswith(f"{turn.graph}|")
+        if turn.graph == "":
+            return True
+        graph, above = _graph(here.config), f"{turn.graph}|"
+        # LangGraph numbers what one task runs after its first graph: "node:id|1" is beside "node:id", not within it.
+        return graph.startswith(above) and not graph.removeprefix(above).partition("|")[0].isdecimal()
 
     def _begin(self, here: _Here, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         with here.run.lock:
