@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 import optchat
+from optchat.adapters.openai import OpenAIChat, OpenAIResponses
 from optchat.testing import FakeAnthropic, FakeOpenAI, replies, temporary_memory
 from optchat.testing.memories import open_beside
 from tests.adapters.wires import WINDOW, WIRES, Wire, converse
+
+BUDGET = optchat.Budget(50_000, 200)
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 Server = FakeOpenAI | FakeAnthropic
@@ -173,3 +176,57 @@ def test_a_streamed_reply_is_the_same_reply(memory: optchat.Memory, wire: Wire) 
 
     assert neutral(streamed) == neutral(whole)
     assert [native.get("type") for native in streamed] == [native.get("type") for native in whole]
+
+
+# ---- what is handed over piece by piece ------------------------------------------------------------------------------
+
+
+def _reasoning(number: int) -> Any:
+    return {"type": "reasoning", "id": f"r{number}", "summary": [], "encrypted_content": "x"}
+
+
+def _call(number: int) -> Any:
+    return {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
+
+
+def _output(number: int) -> Any:
+    return {"type": "function_call_output", "call_id": f"c{number}", "output": "found"}
+
+
+@pytest.mark.parametrize("sizes", [(6,), (1, 1, 1, 1, 1, 1), (2, 2, 2), (1, 3, 2), (3, 1, 2), (4, 2)], ids=str)
+def test_reasoning_goes_with_what_it_led_to_however_it_was_handed_over(sizes: tuple[int, ...]) -> None:
+    items = [_reasoning(0), _call(0), _output(0), _reasoning(1), _call(1), _output(1)]
+    with temporary_memory() as memory:
+        turn = memory.session("a", adapter=OpenAIResponses()).turn("go")
+        at = 0
+        for size in sizes:
+            turn.add(*items[at : at + size])
+            at += size
+        context = turn.context(BUDGET)
+        assert context.messages[len(context.memory) + 1 :] == items
+        turn.observe([{"role": "user", "content": "go"}, *items])
+        assert len(turn.messages) == 5, "the same places as in the list"
+
+
+def test_what_is_handed_over_again_with_something_new_is_sent_once() -> None:
+    call: Any = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    made: Any = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answered: Any = {"role": "tool", "tool_call_id": "c1", "content": "found"}
+    said: Any = {"role": "assistant", "content": "Done."}
+    with temporary_memory() as memory:
+        turn = memory.session("a", adapter=OpenAIChat()).turn("go")
+        turn.add(made)
+        turn.add(made, answered)
+        turn.add(answered, said)
+        context = turn.context(BUDGET)
+        assert context.messages[len(context.memory) + 1 :] == [made, answered, said]
+
+
+def test_what_is_rebuilt_anew_is_not_remembered_for_ever() -> None:
+    with temporary_memory() as memory:
+        turn = memory.session("a", adapter=OpenAIChat()).turn("go")
+        for number in range(10):
+            turn.tool_call(f"c{number}", "read", "{}")
+            turn.tool_result(f"c{number}", "found")
+            turn.context(BUDGET)
+        assert len(turn._natives._counted) <= 21

@@ -10,7 +10,7 @@ import pytest
 import optchat
 from optchat.core.snapshots import OwnRange, Sight, Taken
 from optchat.core.summarizing import SummaryRequest
-from optchat.engine import history, pins, work
+from optchat.engine import checkpointing, dispatch, history, pins, work
 from optchat.engine.handle import Scope
 from optchat.store import removals
 from optchat.store.rows import Connection
@@ -350,6 +350,54 @@ def test_reads_and_removals_never_mix(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(optchat.UnknownRef):
             reader.zoom("pub:0+1")
         assert canaries(seen_in(reader)) == set()
+
+
+def test_what_is_removed_while_a_request_is_rendered_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A removal that returned before the rendering was written down comes before it."""
+    with temporary_memory() as memory:
+        say(memory.session("gone"), "note canarygone")
+        other = open_beside(memory)
+        turn = memory.session("mine").turn("go on")
+        rendered, removed = dispatch.render, list[bool]()
+
+        def overtaken(*arguments: Any, **more: Any) -> Any:
+            made = rendered(*arguments, **more)
+            if not removed:
+                removed.append(True)
+                other.session("gone").delete()
+            return made
+
+        monkeypatch.setattr(dispatch, "render", overtaken)
+        context = turn.context(BUDGET)
+        assert removed
+        assert "canarygone" not in "".join(block.text for block in context.blocks)
+        assert context.receipt.snapshot.id.endswith(".1")
+
+
+def test_what_another_handle_pinned_again_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cut of a long turn takes long: what this handle held before may be gone by then."""
+    with temporary_memory() as memory:
+        say(memory.session("gone"), "note canarygone")
+        turn = memory.session("mine").turn("go on", turn_id="t")
+        for number in range(24):
+            turn.tool_call(f"c{number}", "read", "{}")
+            turn.tool_result(f"c{number}", f"finding {number} " + "in a long file " * 60)
+        small = optchat.Budget(window=6_000, output=200)
+        assert "canarygone" in "".join(block.text for block in turn.context(small).blocks)
+        there = memory.session("mine").turn("go on", turn_id="t")
+        other, cut, removed = open_beside(memory), checkpointing._cut, list[bool]()
+
+        def overtaken(*arguments: Any) -> Any:
+            if not removed:
+                removed.append(True)
+                other.session("gone").delete()
+                there.context(small)
+            return cut(*arguments)
+
+        monkeypatch.setattr(checkpointing, "_cut", overtaken)
+        context = turn.context(small)
+        assert removed
+        assert "canarygone" not in "".join(block.text for block in context.blocks)
 
 
 def test_what_was_claimed_before_a_removal_is_not_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

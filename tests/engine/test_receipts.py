@@ -58,6 +58,18 @@ def test_every_kind_of_rendering_reads_as_it_was() -> None:
         assert ways == {(False, False), (False, True), (True, False)}
 
 
+def test_the_lines_of_a_checkpoint_are_kept_too() -> None:
+    with temporary_memory() as memory:
+        turn = memory.session("one").turn("port it", turn_id="t")
+        for number in range(20):
+            turn.tool_call(f"c{number}", "read", "{}")
+            turn.tool_result(f"c{number}", f"finding {number} " + "in a long file " * 60)
+        sent = turn.context(optchat.Budget(window=6_000, output=200)).receipt
+        turn.assistant("done")
+        assert sent.checkpointed
+        assert kept(memory).receipt == sent
+
+
 def test_it_is_read_from_the_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with optchat.open(path, scope="s", compact="manual") as memory:

@@ -257,13 +257,14 @@ class _Way:
 
     def follow(self, at: int) -> _End:
         choices: list[tuple[int, int, int]] = [(at, 0, 0)]  # the record, the part, and how long the trail was there
+        last = {record.sha256: number for number, record in enumerate(self.stored)}
         seen: set[tuple[int, int]] = set()
         trail: list[tuple[int, int | None]] = []  # of the way that is walked; the last choice's is a beginning of it
         first: _End | None = None
         while choices:
             at, here, length = choices.pop()
             del trail[length:]
-            end = self._from(at, here, trail, choices, seen)
+            end = self._from(at, here, trail, choices, seen, last)
             if end is None:
                 continue
             if end[0] == len(self.stored):
@@ -279,6 +280,7 @@ class _Way:
         trail: list[tuple[int, int | None]],
         choices: list[tuple[int, int, int]],
         seen: set[tuple[int, int]],
+        last: Mapping[bytes, int],
     ) -> tuple[int, int] | None:
         """To the end of both, or to a difference; None where another way was before, which ended in one."""
         stored, listed = self.stored, self.listed
@@ -288,7 +290,10 @@ class _Way:
             seen.add((at, here))
             record = stored[at] if at < len(stored) else None
             if record is not None and not record.removed and _same(listed[here], record, self.claimed):
-                if self._may_be_dropped(record):
+                # To leave it out helps only where the part is sealed again further on: nearly never.
+                part = listed[here]
+                again = part.known is None and any(last.get(each, at) > at for each in part.hashes)
+                if again and self._may_be_dropped(record):
                     choices.append((at + 1, here, len(trail)))
                 trail.append((here, record.seq))
                 at, here = at + 1, here + 1

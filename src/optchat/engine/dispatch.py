@@ -138,11 +138,12 @@ def make_rendering(
     if row is None:
         return Held(rendered, tokenizer.name)
     with scope.store.write(wait_seconds=scope.policy.lock_wait_seconds) as db:
-        check_turn(db, open_row(db, turn_pk))
+        dispatchable(scope, db, turn_pk)  # a removal may have come first: what it took must not be given out after it
         renderings.insert_rendering(db, row)
         kept = renderings.load_rendering(db, turn_pk)
-    if kept is not None and kept.memory_sha256 != row.memory_sha256:
-        # Another process rendered this step first, with more or fewer leaves landed: its bytes are the turn's.
+    if kept is None or kept.memory_sha256 != row.memory_sha256:
+        # Another process rendered this step first, with more or fewer leaves landed: its bytes are the turn's. Or it
+        # has pinned again, and nothing is rendered under that pin yet.
         return make_rendering(scope, turn_pk, session, adapter, budget, tokenizer, active_tokens, readiness)
     return Held(rendered, tokenizer.name)
 

@@ -51,10 +51,11 @@ class Prepared:
 
 @frozen
 class Sealed:
-    """What sealing answered: canonical refs in order, and how many records are new."""
+    """What sealing answered: canonical refs in order, how many records are new, and which of the parts these are."""
 
     refs: tuple[str, ...]
     new: int
+    fresh: frozenset[int] = frozenset()
 
 
 @frozen
@@ -223,7 +224,8 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
     refs: list[str] = []
     new: list[tuple[int, Prepared, int]] = []
     events = ledger.find_events(db, chain, (part.sealed.event_hash for part in prepared))
-    for part in prepared:
+    fresh: set[int] = set()
+    for number, part in enumerate(prepared):
         sealed = part.sealed
         found = events.get(sealed.event_hash)
         if found is not None:
@@ -263,11 +265,12 @@ def seal(landing: Landing, turn: TurnRow, session_id: str, generation: int, prep
         landing.leaf_sealed(tree, seq, verbatim)
         refs.append(session_ref(session_id, generation, seq))
         new.append((key, part, at))
+        fresh.add(number)
         seq += 1
     _index(landing, turn, new)
     if new:
         receipts.write_down(scope, db, turn.turn_pk)
-    return Sealed(tuple(refs), len(new))
+    return Sealed(tuple(refs), len(new), frozenset(fresh))
 
 
 def check_on(db: Connection, turn_pk: int) -> None:
@@ -351,10 +354,11 @@ def _index(landing: Landing, turn: TurnRow, new: list[tuple[int, Prepared, int]]
 
 @frozen
 class SealedNext:
-    """What :func:`seal_next` answered, and the message ordinals that it gave."""
+    """What :func:`seal_next` answered, the message ordinals that it gave, and which messages were not sealed before."""
 
     sealed: Sealed
     ordinals: tuple[int, ...]
+    fresh: tuple[bool, ...]
 
 
 def seal_next(
@@ -395,7 +399,12 @@ def seal_next(
             turns.drop_staged(db, turn_pk, [part.event_hash for part in parts])
             landing.finish()
         landing.after_commit()
-        return SealedNext(sealed, tuple(range(first, first + len(messages))))
+        fresh: list[bool] = []
+        end = 0
+        for message in messages:
+            start, end = end, end + len(message)
+            fresh.append(not sealed.fresh.isdisjoint(range(start, end)))
+        return SealedNext(sealed, tuple(range(first, first + len(messages))), tuple(fresh))
 
 
 def places(scope: Scope, turn_pk: int, messages: Sequence[Sequence[HostMessage]]) -> list[int]:

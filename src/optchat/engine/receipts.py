@@ -16,7 +16,7 @@ left by then are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import asdict, evolve, frozen
@@ -51,9 +51,17 @@ class Kept:
     receipt: ContextReceipt
 
 
-def remember(scope: Scope, turn_pk: int, step: int, receipt: ContextReceipt) -> None:
-    """Hold a call's receipt until its turn writes something."""
+def remember(scope: Scope, turn_pk: int, step: int, receipt: ContextReceipt, checkpoint: Iterable[str]) -> None:
+    """
+    Hold a call's receipt until its turn writes something.
+
+    Args:
+        checkpoint: the refs of its lines about the turn's own records. No rendering has them: they are kept as numbers.
+    """
     sent: dict[str, Any] = {name: getattr(receipt, name) for name in _STORED}
+    lines = [ref.rpartition(":")[2].partition("+") for ref in checkpoint]
+    if lines:
+        sent["lines"] = [[int(start), int(count)] for start, _, count in lines]
     scope.caches.calls.put(turn_pk, Call(step, sent | {"at": scope.now(), "tokens": asdict(receipt.tokens)}))
 
 
@@ -98,6 +106,7 @@ def _read(
     ways = list(zip(previous, row.previous, strict=False)) if len(previous) == len(row.previous) else []
     refs = _shown(scope, db, tree, descriptor, row, own_ref)
     refs += [record.full.canonical for record, way in ways if way != "none"]
+    refs += [own_ref(Span(start, count)) for start, count in sent.get("lines", ())]
     receipt = ContextReceipt(
         snapshot=snapshot_of(marks, row.pin),
         tokens=TokenUse(**sent["tokens"]),

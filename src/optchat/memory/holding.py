@@ -21,7 +21,7 @@ from optchat.core.ports import HostAdapter, Tokenizer
 from optchat.engine import answering, dispatch
 from optchat.engine.checkpointing import Active, records_by_message, records_of
 from optchat.engine.handle import Scope
-from optchat.memory.messages import can_rebuild
+from optchat.memory.messages import Taken, can_rebuild
 
 M = TypeVar("M")
 
@@ -43,6 +43,48 @@ class Holding(Generic[M]):
         self._natives: dict[int, tuple[M, ...]] = {}
         self._counted: dict[tuple[str, int], tuple[M, int]] = {}  # by tokenizer and identity of held natives
         self._built: _Built[M] | None = None
+        self._silent: list[Taken[M]] = []
+
+    def with_silent(self, taken: Sequence[Taken[M]]) -> tuple[list[Taken[M]], list[Taken[M]]]:
+        """
+        Messages to seal, with those before them that say nothing by themselves; and such as come last, which wait.
+
+        Reasoning decodes to nothing and has no place of its own: it goes with what it led to, which may come later.
+        """
+        together = [*self._silent, *taken] if any(map(_speaks, taken)) else list(taken)
+        end = len(together)
+        while end and not _speaks(together[end - 1]):
+            end -= 1
+        return together[:end], together[end:]
+
+    def hold_new(
+        self, ordinals: Sequence[int], taken: Sequence[Taken[M]], fresh: Sequence[bool], wanted: Sequence[bool]
+    ) -> None:
+        """
+        Hold the natives of what was sealed now, and of the silent ones before it. What was there before is held, or
+        rebuilt, at its own place.
+
+        Args:
+            wanted: by message; others are sent otherwise than as they came.
+        """
+        follows = False
+        for ordinal, each, is_new, is_wanted in zip(
+            reversed(ordinals), reversed(taken), reversed(fresh), reversed(wanted), strict=True
+        ):
+            follows = is_new if _speaks(each) else follows
+            if each.natives and follows and is_wanted:
+                self.hold(ordinal, each.natives)
+
+    def wait_for_words(self, silent: Sequence[Taken[M]], *, sealed: bool) -> None:
+        """
+        Keep what says nothing for the next message that is sealed.
+
+        Args:
+            sealed: what waited until now has gone with something.
+        """
+        waiting = [] if sealed else self._silent
+        known = {id(native) for each in waiting for native in each.natives}
+        self._silent = [*waiting, *(each for each in silent if known.isdisjoint(map(id, each.natives)))]
 
     def hold(self, ordinal: int, natives: tuple[M, ...]) -> None:
         """Keep a message as it was handed over: the very objects are sent."""
@@ -105,6 +147,9 @@ class Holding(Generic[M]):
             pieces = [Sent(entry.natives, entry.messages, entry.records) for entry in arrange(ordered)]
         natives = [native for piece in pieces for native in piece.natives]
         active = Active(natives, "held" if self._natives else "rebuilt", tuple(pieces))
+        alive = {id(native) for native in natives}  # what was rebuilt before is sent no more
+        for key in [key for key in self._counted if key[1] not in alive]:
+            del self._counted[key]
         self._built = _Built(last_record, len(self._natives), active)
         return active
 
@@ -127,3 +172,7 @@ class Holding(Generic[M]):
             return total
 
         return count
+
+
+def _speaks(taken: Taken[M]) -> bool:
+    return any(message.parts for message in taken.neutral)

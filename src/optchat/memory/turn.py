@@ -204,15 +204,19 @@ class Turn(Reader, Generic[M]):
             self._scope, self._pk, self.id, self._session, self._adapter, budget, tokenizer, wanted, self._share, count
         )
 
+        known = [state] if active_tokens <= request.limit else []  # else a cut comes first, which may take long
+
         def repeat(tokens: int) -> dispatch.Held[M] | None:
-            return dispatch.repeated(state, self._rendered, budget, tokenizer, tokens, wanted)
+            # Another handle may have pinned again meanwhile: what it could see no more is not repeated.
+            now = known.pop() if known else self._dispatchable()
+            return dispatch.repeated(now, self._rendered, budget, tokenizer, tokens, wanted)
 
         made: tuple[checkpointing.Fitted[M], dispatch.Held[M]] | None = None
         while made is None:
             try:
                 made = checkpointing.fit(request, whole, active_tokens, repeat)
             except SnapshotInvalid:  # by what was removed a moment ago
-                state = self._dispatchable()
+                self._dispatchable()
             except SummariesPending as pending:
                 waited = self._house.clock.monotonic() - started
                 if waited >= most or not may_land(self._house, self._scope, pending, most - waited):
@@ -236,7 +240,8 @@ class Turn(Reader, Generic[M]):
             repeated_bytes=dispatch.repeated_bytes(before, held),
             checkpointed=0 if checkpoint is None else checkpoint.records,
         )
-        receipts.remember(self._scope, self._pk, held.rendered.step, context.receipt)
+        shown = () if checkpoint is None else checkpoint.refs
+        receipts.remember(self._scope, self._pk, held.rendered.step, context.receipt, shown)
         return context
 
     def _dispatchable(self) -> DispatchState:
@@ -369,12 +374,13 @@ class Turn(Reader, Generic[M]):
                     for number, each in enumerate(taken)
                 ]
 
+            taken, silent = self._natives.with_silent(taken)
             done = ingest.seal_next(self._scope, self._pk, *self._name, make, self._next)
             if done.sealed.new:
                 self._next = done.ordinals[-1] + 1
-                for ordinal, each in zip(done.ordinals, taken, strict=True):
-                    if each.natives and not self._is_late(each):
-                        self._natives.hold(ordinal, each.natives)
+                held = [not self._is_late(each) for each in taken]
+                self._natives.hold_new(done.ordinals, taken, done.fresh, held)
+            self._natives.wait_for_words(silent, sealed=bool(done.sealed.new))
             return done.sealed.refs
 
     def _retrieved(self) -> ingest.Retrieved:

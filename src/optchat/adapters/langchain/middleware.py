@@ -24,7 +24,7 @@ from langgraph.types import Command
 from optchat.adapters.checking import check_host
 from optchat.adapters.driving import plain
 from optchat.adapters.langchain.codec import INFO
-from optchat.adapters.langchain.runs import WATCH, Name, Run
+from optchat.adapters.langchain.runs import WATCH, End, Name, Run
 from optchat.adapters.langchain.turns import (
     DrivenTurn,
     Marks,
@@ -140,33 +140,19 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         """Mark where the turn begins; once a turn, and not again when it is resumed. Nothing is sealed yet."""
         del runtime
         here = self._here()
-        messages, marks = state["messages"], Marks.of(state)
-        turn = here.turn
-        if turn is not None and (self._encloses(turn, here) or position(messages, turn.request) is None):
-            return {"optchat_within": True}  # an agent within the turn of another: what it says is its own
-        if turn is not None:  # an agent beside it, in the same run: the turn goes on with this one
-            turn.finished = False
-            turn.graph = _graph(here.config)
-            return {"optchat_request": turn.request, "optchat_within": False}
-        request = messages[beginning(messages, marks)].id
-        if request is None:
-            raise ConfigError(
-                "the state's messages have no ids, by which a turn is known; let add_messages reduce them, or give them"
-                " ids"
-            )
-        here.run.begun.add(here.name)
-        before = marks.before if request == marks.request else marks.request
-        return {
-            "optchat_request": request,
-            "optchat_before": before,
-            "optchat_within": False,
-            "optchat_session": here.name[2],
-            "optchat_origin": state.get("optchat_session"),
-        }
+        done = self._done(here, state)
+        if done is not None:
+            done.end(End(left=here.run.left))
+        return self._mark(here, state)
 
     async def abefore_agent(self, state: MemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """:meth:`before_agent`: it waits for nothing."""
-        return self.before_agent(state, runtime)
+        """:meth:`before_agent`, awaited."""
+        del runtime
+        here = self._here()
+        done = self._done(here, state)
+        if done is not None:
+            await done.end_async(End(left=here.run.left))
+        return self._mark(here, state)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -258,36 +244,77 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
             )
         return _Here(run, (str(self._memory.path), self._memory.scope, given), config)
 
+    def _done(self, here: _Here, state: MemoryState) -> DrivenTurn | None:
+        """The turn of an agent that is over, where another of the same run is asked something else: no longer held."""
+        with here.run.lock:
+            turn = here.turn
+            if turn is None or not turn.over or not turn.asks_anew(state["messages"], Marks.of(state)):
+                return None
+            del here.run.held[here.name]
+            here.run.ended.add(here.name)
+            return turn
+
+    def _mark(self, here: _Here, state: MemoryState) -> dict[str, Any]:
+        messages, marks = state["messages"], Marks.of(state)
+        turn = here.turn
+        if turn is not None and self._encloses(turn, here):
+            return {"optchat_within": True}  # an agent within the turn of another: what it says is its own
+        if turn is not None and not turn.over and position(messages, turn.request) is None:
+            raise _side_by_side(here)
+        if turn is not None:  # an agent beside it, in the same run: the turn goes on with this one
+            turn.goes_on(WATCH.graph_of(here.config), _graph(here.config))
+            return {"optchat_request": turn.request, "optchat_within": False}
+        request = messages[beginning(messages, marks)].id
+        if request is None:
+            raise ConfigError(
+                "the state's messages have no ids, by which a turn is known; let add_messages reduce them, or give them"
+                " ids"
+            )
+        here.run.begun.add(here.name)
+        before = marks.before if request == marks.request else marks.request
+        return {
+            "optchat_request": request,
+            "optchat_before": before,
+            "optchat_within": False,
+            "optchat_session": here.name[2],
+            "optchat_origin": state.get("optchat_session"),
+        }
+
     def _encloses(self, turn: DrivenTurn, here: _Here) -> bool:
-        """Whether an agent runs within the agent whose turn it is: as its tool, or deeper down."""
-        if turn.graph == "":
-            return True
-        graph, above = _graph(here.config), f"{turn.graph}|"
-        # LangGraph numbers what one task runs after its first graph: "node:id|1" is beside "node:id", not within it.
-        return graph.startswith(above) and not graph.removeprefix(above).partition("|")[0].isdecimal()
+        """Whether an agent runs within one whose turn it is: as its tool, or deeper down."""
+        graph = _graph(here.config)
+        return any(_within(graph, above) for above in list(turn.agents.values()))
 
     def _begin(self, here: _Here, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         with here.run.lock:
-            if here.turn is not None:  # begun by a tool beside this one
-                return here.turn
+            held = self._held(here, marks)
+            if held is not None:  # begun by a tool beside this one
+                return held
             if marks.within:
                 raise HostUnsupported(
                     "an agent within another one's turn went on without it; let the outer agent go on first"
                 )
             session = open_session(self._memory, here.name[2], marks, self._project)
-            back = here.run.set_back
+            back = here.run.set_back and here.name not in here.run.ended
             turn = begin(session, messages, marks, self._budget, self._threads, set_back=back)
-            turn.graph = _graph(here.config)
+            turn.goes_on(WATCH.graph_of(here.config), _graph(here.config))
             here.run.held[here.name] = turn
             return turn
 
+    def _held(self, here: _Here, marks: Marks) -> DrivenTurn | None:
+        """The turn under way, which is this agent's, or encloses it."""
+        turn = here.turn
+        if turn is not None and not marks.within and marks.request not in (None, turn.request):
+            raise _side_by_side(here)
+        return turn
+
     def _turn(self, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         here = self._here()
-        return here.turn or self._begin(here, messages, marks)
+        return self._held(here, marks) or self._begin(here, messages, marks)
 
     async def _turn_async(self, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         here = self._here()
-        held = here.turn
+        held = self._held(here, marks)
         return await self._threads.run(partial(self._begin, here, messages, marks)) if held is None else held
 
     def _active(self, turn: DrivenTurn, messages: Sequence[AnyMessage], marks: Marks) -> list[AnyMessage]:
@@ -299,7 +326,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
             return None
         there = here or self._here()
         messages = state["messages"]
-        turn = there.turn or self._begin(there, messages, marks)
+        turn = self._held(there, marks) or self._begin(there, messages, marks)
         turn.observe(turn.own(messages))
         return {"optchat_last": messages[-1].id}
 
@@ -324,7 +351,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         marks = Marks.of(kept)
         if marks.within or marks.request is None:
             return None
-        turn = here.turn or self._begin(here, kept["messages"], marks)
+        turn = self._held(here, marks) or self._begin(here, kept["messages"], marks)
         turn.asked = True  # the model did, for this very tool
         return turn
 
@@ -362,6 +389,13 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         )
 
 
+def _side_by_side(here: _Here) -> ConfigError:
+    return ConfigError(
+        f"agents of the session {here.name[2]!r} run side by side, and were asked different things; give each a"
+        " thread_id of its own, or MemoryMiddleware a session_key= that tells them apart"
+    )
+
+
 def _thread(config: RunnableConfig) -> str:
     value: object = config.get("configurable", {}).get("thread_id")
     return "" if value is None else str(value)
@@ -371,3 +405,11 @@ def _graph(config: RunnableConfig) -> str:
     """The namespace of the graph that a node belongs to; empty for an outermost one."""
     namespace = str(config.get("configurable", {}).get("checkpoint_ns") or "")
     return namespace.rpartition("|")[0]
+
+
+def _within(graph: str, above: str) -> bool:
+    """Whether a graph's namespace is within another's."""
+    if above == "":
+        return True
+    # LangGraph numbers what one task runs after its first graph: "node:id|1" is beside "node:id", not within it.
+    return graph.startswith(f"{above}|") and not graph.removeprefix(f"{above}|").partition("|")[0].isdecimal()

@@ -52,6 +52,10 @@ class Ending(Protocol):
         """Without keeping the loop waiting."""
         ...
 
+    def left(self, graph: UUID, /) -> None:
+        """A graph that runs within is over; nothing is waited for here."""
+        ...
+
 
 @define(eq=False)
 class Run:
@@ -64,6 +68,7 @@ class Run:
     set_back: bool = False
     held: dict[Name, Ending] = field(factory=dict[Name, Ending])
     begun: set[Name] = field(factory=set[Name])  # sessions whose agent began in this run
+    ended: set[Name] = field(factory=set[Name])  # sessions of which a turn has ended in this run
     left: bool = False
     lock: threading.RLock = field(factory=threading.RLock)  # tools run side by side, and one turn is begun once
 
@@ -72,6 +77,7 @@ class Run:
 class _Entry:
     run: Run
     within: bool  # in a node of the run's graph
+    above: UUID | None = None  # what runs it: a node's, its graph
 
 
 class Watch(BaseCallbackHandler):
@@ -116,6 +122,12 @@ class Watch(BaseCallbackHandler):
         entry = self._entries.get(parent) if isinstance(parent, UUID) else None
         return None if entry is None else entry.run
 
+    def graph_of(self, config: RunnableConfig) -> UUID | None:
+        """The run of the graph that a node with this configuration belongs to."""
+        node: object = getattr(config.get("callbacks"), "parent_run_id", None)
+        entry = self._entries.get(node) if isinstance(node, UUID) else None
+        return None if entry is None else entry.above
+
     # ---- beginnings --------------------------------------------------------------------------------------------------
 
     def on_chain_start(
@@ -152,7 +164,7 @@ class Watch(BaseCallbackHandler):
         above = None if parent_run_id is None else self._entries.get(parent_run_id)
         told = metadata or {}
         if above is not None and (above.within or "langgraph_node" in told):
-            self._entries[run_id] = _Entry(above.run, within=True)
+            self._entries[run_id] = _Entry(above.run, within=True, above=parent_run_id)
         else:
             self._entries[run_id] = _Entry(Run(run_id, "checkpoint_id" in told), within=False)
 
@@ -218,6 +230,8 @@ class Watch(BaseCallbackHandler):
             return entry.run
         if isinstance(error, ParentCommand):  # a handoff, which leaves an agent's graph without its end
             entry.run.left = True
+        for held in list(entry.run.held.values()):
+            held.left(run_id)
         return None
 
 

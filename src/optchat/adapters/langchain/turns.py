@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias, cast
+from uuid import UUID
 
 from attrs import define, field, frozen
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -303,13 +304,38 @@ class DrivenTurn:
     request: str
     asked: bool = False  # an answer may have come: the hook before the model ran, here or in an earlier run
     finished: bool = False  # the agent reached its end
-    graph: str = ""  # the namespace of the agent's graph
+    agents: dict[UUID | None, str] = field(factory=dict[UUID | None, str])  # under way: a graph's run, its namespace
     results: dict[str, ToolMessage] = field(factory=dict[str, ToolMessage])  # the state may never get them
     _seen: dict[str, AnyMessage] = field(factory=dict[str, AnyMessage])  # by id, as it was sealed
 
     @property
     def turn(self) -> Turn[AnyMessage]:
         return self.driver.turn
+
+    @property
+    def over(self) -> bool:
+        """Whether no agent of it is under way: they reached their ends, paused, failed, or handed over."""
+        return not self.agents
+
+    def goes_on(self, agent: UUID | None, graph: str) -> None:
+        """With an agent of the same run: the first, or one after or beside another."""
+        self.agents[agent] = graph
+        self.finished = False
+
+    def asks_anew(self, messages: Sequence[AnyMessage], marks: Marks) -> bool:
+        """
+        Whether the state of an agent that begins asks something else. Where a graph passes messages on to its next
+        agent, whatever is among them is the turn's; a thread of its own, which has marks, tells what is new of it.
+
+        Raises:
+            BadArgument: as :func:`beginning`.
+        """
+        if marks.request is None and any(
+            message.id == self.request or message.id in self._seen for message in messages
+        ):
+            return False
+        request = messages[beginning(messages, marks)].id
+        return request != self.request and request not in self._seen
 
     def own(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
         """Of a thread's messages, the turn's."""
@@ -351,6 +377,10 @@ class DrivenTurn:
                 " first in middleware=[…], so that it sees what the others have made of it"
             ) from error
         self._seen |= {message.id: message for message in new if message.id is not None}
+
+    def left(self, graph: UUID, /) -> None:
+        """A graph within the run is over, perhaps an agent's own."""
+        self.agents.pop(graph, None)
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 
