@@ -23,7 +23,7 @@ from langchain.agents.middleware import (
 from langchain.tools import ToolRuntime
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langchain_core.tools import tool
+from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphDrained
 from langgraph.graph import START, MessagesState, StateGraph
@@ -688,6 +688,83 @@ def test_a_node_that_is_retried_is_one_turn(memory: optchat.Memory, saver: InMem
     assert outcomes(memory, "T") == ["completed"]
     drive(graph, said("More."), T)
     assert outcomes(memory, "T") == ["completed", "completed"]
+
+
+@both_ways
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_worker_that_one_run_asks_twice_has_two_turns(memory: optchat.Memory, drive: Drive, *, kept: bool) -> None:
+    script = Script.of("One.", "Two.", "Three.")
+    worker = agent(script, memory, InMemorySaver() if kept else None)
+
+    def node(state: MessagesState) -> Any:
+        del state
+        worker.invoke(said("First?"), thread("W"))
+        return {"messages": worker.invoke(said("Second?"), thread("W"))["messages"][-1:]}
+
+    async def node_async(state: MessagesState) -> Any:
+        del state
+        await worker.ainvoke(said("First?"), thread("W"))
+        answer = await worker.ainvoke(said("Second?"), thread("W"))
+        return {"messages": answer["messages"][-1:]}
+
+    drive(graph_of(asking(node, node_async), saver=None), said("Ask."), T)
+    assert texts(memory, "W") == ["First?", "One.", "Second?", "Two."]
+    assert outcomes(memory, "W") == ["completed", "completed"]
+    assert "One." in script.texts[1], "as memory"
+    drive(worker, said("Third?"), thread("W"))
+    assert texts(memory, "W")[-2:] == ["Third?", "Three."]
+    assert outcomes(memory, "W") == ["completed"] * 3
+
+
+def worker_by_tool(worker: Any) -> Any:
+    """A tool that asks an agent in a session of its own."""
+
+    def ask(question: str) -> str:
+        """Ask."""
+        return str(worker.invoke(said(question), thread("W"))["messages"][-1].content)
+
+    async def ask_async(question: str) -> str:
+        """Ask."""
+        return str((await worker.ainvoke(said(question), thread("W")))["messages"][-1].content)
+
+    return StructuredTool.from_function(ask, ask_async, "ask")
+
+
+@both_ways
+def test_a_worker_behind_a_tool_has_a_turn_for_each_call(memory: optchat.Memory, drive: Drive) -> None:
+    ask = worker_by_tool(agent(Script.of("One.", "Two."), memory))
+    steps = [calling("c1", "ask", '{"question": "First?"}'), calling("c2", "ask", '{"question": "Second?"}'), "Done."]
+    drive(agent(Script.of(*steps), memory, tools=[ask]), said("Ask."), T)
+    assert texts(memory, "W") == ["First?", "One.", "Second?", "Two."]
+    assert outcomes(memory, "W") == ["completed", "completed"]
+    assert texts(memory) == ["Ask.", "c1:ask", "c1=One.", "c2:ask", "c2=Two.", "Done."]
+
+
+@both_ways
+def test_calls_of_one_session_side_by_side_are_refused(memory: optchat.Memory, drive: Drive) -> None:
+    barrier = threading.Barrier(2, timeout=20)
+    entered, arrived = list[str](), asyncio.Event()
+
+    class Both(MemoryMiddleware):
+        """Both agents begin before either asks its model."""
+
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            barrier.wait()
+            return super().wrap_model_call(request, handler)
+
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            entered.append("")
+            if len(entered) == 2:
+                arrived.set()
+            await arrived.wait()
+            return await super().awrap_model_call(request, handler)
+
+    ask = worker_by_tool(agent(Script.of("One.", "Two."), memory, middleware=Both(memory, BUDGET)))
+    both = AIMessage(
+        "", tool_calls=[call("c1", "ask", '{"question": "First?"}'), call("c2", "ask", '{"question": "Second?"}')]
+    )
+    with pytest.raises(optchat.ConfigError, match="side by side"):
+        drive(agent(Script.of(both, "Never."), memory, tools=[ask]), said("Ask."), T)
 
 
 @both_ways
