@@ -17,7 +17,7 @@ from optchat.core.ports import HostInfo
 HOST: Final = HostInfo(
     name="openai-agents",
     distribution="openai-agents",
-    version_floor="0.21",
+    version_floor="0.22",
     # A Session can be popped, cleared and switched to another branch, and nobody is told: it is compared at admission.
     fork="unobservable",
     edit="unobservable",
