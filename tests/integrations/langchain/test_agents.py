@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from langchain.agents import AgentState
+from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import (
     HumanInTheLoopMiddleware,
     ModelRetryMiddleware,
@@ -33,6 +33,7 @@ from langgraph.types import Command, RetryPolicy, interrupt
 import optchat
 from optchat.adapters.langchain import MemoryMiddleware
 from optchat.adapters.langchain.runs import WATCH
+from optchat.adapters.langchain.turns import DrivenTurn
 from optchat.aio import AsyncMemory
 from optchat.testing import temporary_memory
 from optchat.testing.memories import open_beside
@@ -591,8 +592,6 @@ def test_a_note_between_turns_stays(memory: optchat.Memory, saver: InMemorySaver
 def test_a_thread_that_was_there_before_memory_is_taken_over(
     memory: optchat.Memory, saver: InMemorySaver, drive: Drive
 ) -> None:
-    from langchain.agents import create_agent
-
     plain: Any = create_agent(Fake(script=Script.of("One.")), [build], checkpointer=saver)
     drive(plain, said("First."), T)
     script = Script.of("Two.")
@@ -1003,6 +1002,64 @@ def test_going_on_after_a_hook_failed_behind_the_model(
     drive(host, None, T)
     assert texts(memory) == ["Say it.", "Said once."]
     assert outcomes(memory, "T") == ["completed"]
+
+
+def test_each_thread_may_have_a_loop_of_its_own(memory: optchat.Memory) -> None:
+    shared = MemoryMiddleware(memory, BUDGET)
+    barrier = threading.Barrier(4, timeout=20)
+    failed: list[BaseException] = []
+
+    class Together(Fake):
+        async def _agenerate(self, *args: Any, **kwargs: Any) -> Any:
+            del kwargs
+            await asyncio.to_thread(barrier.wait)  # every loop is in the midst of a run
+            return self._generate(*args[:2])
+
+    def serve(number: int) -> None:
+        host: Any = create_agent(Together(script=Script.of("One.", "Two.")), [build], middleware=[shared])
+        try:
+            for _ in range(2):
+                asyncio.run(host.ainvoke(said("Hello."), thread(f"T{number}")))
+        except BaseException as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    serving = [threading.Thread(target=serve, args=(number,)) for number in range(4)]
+    for each in serving:
+        each.start()
+    for each in serving:
+        each.join()
+    assert not failed
+    assert [outcomes(memory, f"T{number}") for number in range(4)] == [["completed"] * 2] * 4
+
+
+def test_a_plain_call_in_a_loop_ends_its_turn_while_another_is_awaited(
+    memory: optchat.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealing, told = threading.Event(), threading.Event()
+    original = DrivenTurn.observe
+
+    def observe(self: DrivenTurn, messages: Any) -> None:
+        if not told.is_set() and not sealing.is_set() and awaiting:
+            sealing.set()
+            assert told.wait(20)
+        original(self, messages)
+
+    monkeypatch.setattr(DrivenTurn, "observe", observe)
+    awaiting: list[bool] = []
+    shared = MemoryMiddleware(memory, BUDGET)
+    host = agent(Script.of("One.", "Two."), memory, middleware=shared)
+
+    async def run() -> None:
+        awaiting.append(True)
+        task = asyncio.create_task(host.ainvoke(said("Awaited."), thread("A")))
+        await asyncio.to_thread(sealing.wait, 20)  # an operation of this loop is under way
+        host.invoke(said("Plain."), thread("P"))
+        told.set()
+        await task
+
+    asyncio.run(run())
+    assert outcomes(memory, "P") == ["completed"]
+    assert outcomes(memory, "A") == ["completed"]
 
 
 def test_a_plain_call_from_within_a_loop(memory: optchat.Memory, saver: InMemorySaver) -> None:

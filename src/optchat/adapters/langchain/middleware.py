@@ -27,6 +27,7 @@ from optchat.adapters.langchain.codec import INFO
 from optchat.adapters.langchain.runs import WATCH, End, Name, Run
 from optchat.adapters.langchain.turns import (
     DrivenTurn,
+    LoopThreads,
     Marks,
     begin,
     beginning,
@@ -36,7 +37,6 @@ from optchat.adapters.langchain.turns import (
     was_begun,
 )
 from optchat.aio import AsyncMemory
-from optchat.aio.threads import Threads
 from optchat.core.budget import Budget
 from optchat.core.errors import BadArgument, ConfigError, HostUnsupported
 from optchat.core.ports import HostInfo
@@ -44,7 +44,7 @@ from optchat.core.tools import MemoryTool, Tools
 from optchat.memory import Memory
 
 LANGGRAPH: HostInfo = HostInfo(name="langgraph", distribution="langgraph", version_floor="1.2.0")
-_THREADS = 16
+_THREADS = 16  # of each event loop
 
 
 class MemoryState(AgentState[Any]):
@@ -131,7 +131,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         self._budget = budget
         self._session_key = session_key
         self._project = project
-        self._threads = Threads(_THREADS)
+        self._threads = LoopThreads(_THREADS)
         self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in Tools()]
 
     # ---- hooks -------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         active = self._active(turn, request.messages, marks)
         if not marks.within:
             turn.asked = True
-            await self._threads.run(partial(turn.observe, active))
+            await self._threads.here().run(partial(turn.observe, active))
         return await handler(request.override(messages=await turn.send_async(active, self._budget)))
 
     def after_model(self, state: MemoryState, runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -187,7 +187,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         """:meth:`after_model`, awaited."""
         del runtime
         here = self._here()
-        return await self._threads.run(partial(self._observe, state, here))
+        return await self._threads.here().run(partial(self._observe, state, here))
 
     def wrap_tool_call(
         self,
@@ -208,7 +208,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     ) -> ToolMessage | Command[Any]:
         """:meth:`wrap_tool_call`, awaited."""
         here = self._here()
-        turn = await self._threads.run(partial(self._turn_of_tool, request, here))
+        turn = await self._threads.here().run(partial(self._turn_of_tool, request, here))
         result = await handler(request)
         if turn is not None and isinstance(result, ToolMessage):
             turn.results[result.tool_call_id] = result
@@ -223,7 +223,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         """:meth:`after_agent`, awaited."""
         del runtime
         here = self._here()
-        return await self._threads.run(partial(self._finish, state, here))
+        return await self._threads.here().run(partial(self._finish, state, here))
 
     # ---- what they share ---------------------------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
     async def _turn_async(self, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         here = self._here()
         held = self._held(here, marks)
-        return await self._threads.run(partial(self._begin, here, messages, marks)) if held is None else held
+        return await self._threads.here().run(partial(self._begin, here, messages, marks)) if held is None else held
 
     def _active(self, turn: DrivenTurn, messages: Sequence[AnyMessage], marks: Marks) -> list[AnyMessage]:
         return list(messages) if marks.within else turn.own(messages)
@@ -374,7 +374,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
 
         async def run_async(**arguments: Any) -> str:
             call = partial(turn().turn.call, tool.name, arguments)
-            output = await self._threads.run(call)
+            output = await self._threads.here().run(call)
             if output.is_error:
                 raise ToolException(output.text)
             return output.text

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias, cast
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from attrs import define, field, frozen
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -47,6 +49,29 @@ CODEC: Final = LangChainMessages()
 _LONGEST_ID: Final = 200
 
 ThreadSession: TypeAlias = Session[AnyMessage]
+
+
+class LoopThreads:
+    """
+    Threads for each event loop that a memory is used in.
+
+    A service has one middleware, and perhaps a loop in each of its threads; and where an agent is run in a loop without
+    being awaited, LangChain tells the run's end in a loop of its own.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._of_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, Threads]()
+
+    def here(self) -> Threads:
+        """Those of the loop that runs."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            threads = self._of_loop.get(loop)
+            if threads is None:
+                threads = self._of_loop[loop] = Threads(self._most)
+            return threads
 
 
 @frozen
@@ -155,7 +180,7 @@ def begin(
     messages: Sequence[AnyMessage],
     marks: Marks,
     budget: Budget,
-    threads: Threads,
+    threads: LoopThreads,
     *,
     set_back: bool = False,
 ) -> DrivenTurn:
@@ -300,7 +325,7 @@ class DrivenTurn:
     """A turn under way in a run. Its methods may be called from several threads, as tools run side by side."""
 
     driver: Driver[AnyMessage]
-    threads: Threads
+    threads: LoopThreads
     request: str
     asked: bool = False  # an answer may have come: the hook before the model ran, here or in an earlier run
     finished: bool = False  # the agent reached its end
@@ -347,7 +372,8 @@ class DrivenTurn:
 
     async def send_async(self, active: Sequence[AnyMessage], budget: Budget) -> list[AnyMessage]:
         """:meth:`send`, without keeping the loop waiting, or a thread while summaries are waited for."""
-        turn = await self.threads.run(lambda: AsyncTurn(self.threads, self.turn))
+        threads = self.threads.here()
+        turn = await threads.run(lambda: AsyncTurn(threads, self.turn))
         return (await turn.context(budget, active=active)).messages
 
     def observe(self, messages: Sequence[AnyMessage]) -> None:
@@ -400,7 +426,7 @@ class DrivenTurn:
 
     async def end_async(self, end: End, /) -> None:
         """:meth:`end`, in a thread, whatever is cancelled."""
-        await self.threads.finish(lambda: self.end(end))
+        await self.threads.here().finish(lambda: self.end(end))
 
     def _end(self, end: End) -> None:
         failed = end.error is not None and not end.drained
