@@ -262,7 +262,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         if turn is not None and not turn.over and position(messages, turn.request) is None:
             raise _side_by_side(here)
         if turn is not None:  # an agent beside it, in the same run: the turn goes on with this one
-            turn.goes_on(WATCH.graph_of(here.config), _graph(here.config))
+            turn.goes_on(WATCH.graph_of(here.config))
             return {"optchat_request": turn.request, "optchat_within": False}
         request = messages[beginning(messages, marks)].id
         if request is None:
@@ -282,8 +282,9 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
 
     def _encloses(self, turn: DrivenTurn, here: _Here) -> bool:
         """Whether an agent runs within one whose turn it is: as its tool, or deeper down."""
-        graph = _graph(here.config)
-        return any(_within(graph, above) for above in list(turn.agents.values()))
+        # Not by their namespaces: a run that names its thread has none of what is around it, and LangGraph numbers what
+        # one task runs after its first graph as if it were within that.
+        return WATCH.runs_within(here.config, list(turn.agents))
 
     def _begin(self, here: _Here, messages: Sequence[AnyMessage], marks: Marks) -> DrivenTurn:
         with here.run.lock:
@@ -297,7 +298,7 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
             session = open_session(self._memory, here.name[2], marks, self._project)
             back = here.run.set_back and here.name not in here.run.ended
             turn = begin(session, messages, marks, self._budget, self._threads, set_back=back)
-            turn.goes_on(WATCH.graph_of(here.config), _graph(here.config))
+            turn.goes_on(WATCH.graph_of(here.config))
             here.run.held[here.name] = turn
             return turn
 
@@ -399,17 +400,3 @@ def _side_by_side(here: _Here) -> ConfigError:
 def _thread(config: RunnableConfig) -> str:
     value: object = config.get("configurable", {}).get("thread_id")
     return "" if value is None else str(value)
-
-
-def _graph(config: RunnableConfig) -> str:
-    """The namespace of the graph that a node belongs to; empty for an outermost one."""
-    namespace = str(config.get("configurable", {}).get("checkpoint_ns") or "")
-    return namespace.rpartition("|")[0]
-
-
-def _within(graph: str, above: str) -> bool:
-    """Whether a graph's namespace is within another's."""
-    if above == "":
-        return True
-    # LangGraph numbers what one task runs after its first graph: "node:id|1" is beside "node:id", not within it.
-    return graph.startswith(f"{above}|") and not graph.removeprefix(f"{above}|").partition("|")[0].isdecimal()

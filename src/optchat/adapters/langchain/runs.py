@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
@@ -127,6 +127,17 @@ class Watch(BaseCallbackHandler):
         node: object = getattr(config.get("callbacks"), "parent_run_id", None)
         entry = self._entries.get(node) if isinstance(node, UUID) else None
         return None if entry is None else entry.above
+
+    def runs_within(self, config: RunnableConfig, graphs: Iterable[UUID]) -> bool:
+        """Whether a node's graph runs within one of some others: in a node of theirs, a tool, or deeper down."""
+        others = frozenset(graphs)
+        above = self.graph_of(config)
+        while above is not None:
+            entry = self._entries.get(above)
+            above = None if entry is None else entry.above
+            if above in others:
+                return True
+        return False
 
     # ---- beginnings --------------------------------------------------------------------------------------------------
 

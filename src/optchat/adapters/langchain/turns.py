@@ -329,7 +329,7 @@ class DrivenTurn:
     request: str
     asked: bool = False  # an answer may have come: the hook before the model ran, here or in an earlier run
     finished: bool = False  # the agent reached its end
-    agents: dict[UUID | None, str] = field(factory=dict[UUID | None, str])  # under way: a graph's run, its namespace
+    agents: set[UUID] = field(factory=set[UUID])  # the runs of its agents' graphs that are under way
     results: dict[str, ToolMessage] = field(factory=dict[str, ToolMessage])  # the state may never get them
     _seen: dict[str, AnyMessage] = field(factory=dict[str, AnyMessage])  # by id, as it was sealed
 
@@ -342,9 +342,10 @@ class DrivenTurn:
         """Whether no agent of it is under way: they reached their ends, paused, failed, or handed over."""
         return not self.agents
 
-    def goes_on(self, agent: UUID | None, graph: str) -> None:
+    def goes_on(self, agent: UUID | None) -> None:
         """With an agent of the same run: the first, or one after or beside another."""
-        self.agents[agent] = graph
+        if agent is not None:
+            self.agents.add(agent)
         self.finished = False
 
     def asks_anew(self, messages: Sequence[AnyMessage], marks: Marks) -> bool:
@@ -406,7 +407,7 @@ class DrivenTurn:
 
     def left(self, graph: UUID, /) -> None:
         """A graph within the run is over, perhaps an agent's own."""
-        self.agents.pop(graph, None)
+        self.agents.discard(graph)
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 
