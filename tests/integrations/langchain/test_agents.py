@@ -767,6 +767,84 @@ def test_calls_of_one_session_side_by_side_are_refused(memory: optchat.Memory, d
 
 
 @both_ways
+def test_a_failure_that_a_tool_catches_fails_the_worker_s_turn(memory: optchat.Memory, drive: Drive) -> None:
+    worker = agent(Script.of(RuntimeError("down"), "Two."), memory)
+
+    def ask(question: str) -> str:
+        """Ask."""
+        try:
+            return str(worker.invoke(said(question), thread("W"))["messages"][-1].content)
+        except RuntimeError:
+            return "unavailable"
+
+    async def ask_async(question: str) -> str:
+        """Ask."""
+        try:
+            return str((await worker.ainvoke(said(question), thread("W")))["messages"][-1].content)
+        except RuntimeError:
+            return "unavailable"
+
+    tools = [StructuredTool.from_function(ask, ask_async, "ask")]
+    steps = [calling("c1", "ask", '{"question": "First?"}'), "Done."]
+    drive(agent(Script.of(*steps), memory, tools=tools), said("Ask."), T)
+    assert outcomes(memory, "W") == ["failed"]
+    steps = [calling("c1", "ask", '{"question": "Second?"}'), "Done."]
+    drive(agent(Script.of(*steps), memory, tools=tools), said("Ask."), T)
+    assert texts(memory, "W") == ["First?", "Second?", "Two."]
+    assert outcomes(memory, "W") == ["failed", "completed"]
+    assert outcomes(memory, "T") == ["completed", "completed"]
+
+
+@both_ways
+@pytest.mark.parametrize("again", [True, False])
+def test_a_failure_that_a_node_catches(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive, *, again: bool
+) -> None:
+    worker = agent(Script.of(RuntimeError("down"), "One."), memory)
+
+    def node(state: MessagesState) -> Any:
+        try:
+            return worker.invoke({"messages": state["messages"]})
+        except RuntimeError:
+            return worker.invoke({"messages": state["messages"]}) if again else {"messages": [AIMessage("Sorry.")]}
+
+    async def node_async(state: MessagesState) -> Any:
+        try:
+            return await worker.ainvoke({"messages": state["messages"]})
+        except RuntimeError:
+            if not again:
+                return {"messages": [AIMessage("Sorry.")]}
+            return await worker.ainvoke({"messages": state["messages"]})
+
+    drive(graph_of(asking(node, node_async), saver=saver), said("Ask."), T)
+    assert texts(memory) == (["Ask.", "One."] if again else ["Ask."])
+    assert outcomes(memory, "T") == ["completed" if again else "failed"]
+
+
+@both_ways
+def test_a_retry_after_a_tool_failed_begins_the_turn_anew(
+    memory: optchat.Memory, saver: InMemorySaver, drive: Drive
+) -> None:
+    failing = [ConnectionError("flaky")]
+
+    @tool
+    def flaky() -> str:
+        """Fail at first."""
+        if failing:
+            raise failing.pop()
+        return "fine"
+
+    script = Script.of(calling("c1", "flaky"), calling("c2", "flaky"), "Done.")
+    graph: Any = StateGraph(MessagesState)
+    retry = RetryPolicy(initial_interval=0.01, max_attempts=2)
+    graph.add_node("n", agent(script, memory, tools=[flaky]), retry_policy=retry)
+    graph.add_edge(START, "n")
+    drive(graph.compile(checkpointer=saver), said("Try."), T)
+    assert texts(memory) == ["Try.", "c2:flaky", "c2=fine", "Done."], "what the host has of it"
+    assert outcomes(memory, "T") == ["completed"]
+
+
+@both_ways
 def test_a_pause_of_the_second_agent_pauses_the_turn(
     memory: optchat.Memory, saver: InMemorySaver, drive: Drive
 ) -> None:

@@ -245,10 +245,15 @@ class MemoryMiddleware(AgentMiddleware[MemoryState, Any, Any]):
         return _Here(run, (str(self._memory.path), self._memory.scope, given), config)
 
     def _done(self, here: _Here, state: MemoryState) -> DrivenTurn | None:
-        """The turn of an agent that is over, where another of the same run is asked something else: no longer held."""
+        """
+        The turn of an agent that is over, where another of the same run is asked something else: no longer held. One
+        that failed is done in any case: the host goes on as after any failure.
+        """
         with here.run.lock:
             turn = here.turn
-            if turn is None or not turn.over or not turn.asks_anew(state["messages"], Marks.of(state)):
+            if turn is None or not turn.over:
+                return None
+            if turn.broken is None and not turn.asks_anew(state["messages"], Marks.of(state)):
                 return None
             del here.run.held[here.name]
             here.run.ended.add(here.name)

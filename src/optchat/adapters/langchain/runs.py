@@ -52,8 +52,8 @@ class Ending(Protocol):
         """Without keeping the loop waiting."""
         ...
 
-    def left(self, graph: UUID, /) -> None:
-        """A graph that runs within is over; nothing is waited for here."""
+    def left(self, graph: UUID, error: BaseException | None, /) -> None:
+        """A graph that runs within is over, perhaps by an error that is caught further out. Nothing is waited for."""
         ...
 
 
@@ -242,7 +242,7 @@ class Watch(BaseCallbackHandler):
         if isinstance(error, ParentCommand):  # a handoff, which leaves an agent's graph without its end
             entry.run.left = True
         for held in list(entry.run.held.values()):
-            held.left(run_id)
+            held.left(run_id, None if isinstance(error, GraphBubbleUp) else error)
         return None
 
 

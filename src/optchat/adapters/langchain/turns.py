@@ -312,9 +312,10 @@ def _turns(session: ThreadSession) -> Iterator[TurnInfo]:
             return
 
 
-def _is_cancellation(error: BaseException) -> bool:
-    """Whether a run was stopped rather than failed. LangGraph wraps a node's own cancellation into an exception."""
-    return not isinstance(error, Exception) or isinstance(error.__cause__, asyncio.CancelledError)
+def _failure(error: BaseException) -> Outcome:
+    """Whether a run was stopped, or failed. LangGraph wraps a node's own cancellation into an exception."""
+    stopped = not isinstance(error, Exception) or isinstance(error.__cause__, asyncio.CancelledError)
+    return "interrupted" if stopped else "failed"
 
 
 # ---- the turn --------------------------------------------------------------------------------------------------------
@@ -330,6 +331,7 @@ class DrivenTurn:
     asked: bool = False  # an answer may have come: the hook before the model ran, here or in an earlier run
     finished: bool = False  # the agent reached its end
     agents: set[UUID] = field(factory=set[UUID])  # the runs of its agents' graphs that are under way
+    broken: tuple[Outcome, str] | None = None  # an agent failed, and somebody caught the error
     results: dict[str, ToolMessage] = field(factory=dict[str, ToolMessage])  # the state may never get them
     _seen: dict[str, AnyMessage] = field(factory=dict[str, AnyMessage])  # by id, as it was sealed
 
@@ -405,9 +407,12 @@ class DrivenTurn:
             ) from error
         self._seen |= {message.id: message for message in new if message.id is not None}
 
-    def left(self, graph: UUID, /) -> None:
+    def left(self, graph: UUID, error: BaseException | None, /) -> None:
         """A graph within the run is over, perhaps an agent's own."""
-        self.agents.discard(graph)
+        if graph in self.agents:
+            self.agents.discard(graph)
+            if error is not None:
+                self.broken = (_failure(error), type(error).__name__)
 
     # ---- end ---------------------------------------------------------------------------------------------------------
 
@@ -430,19 +435,17 @@ class DrivenTurn:
         await self.threads.here().finish(lambda: self.end(end))
 
     def _end(self, end: End) -> None:
-        failed = end.error is not None and not end.drained
-        if not failed and not self.finished and not end.left:
+        failure = self.broken
+        if end.error is not None and not end.drained:
+            failure = (_failure(end.error), type(end.error).__name__)
+        if failure is None and not self.finished and not end.left:
             # The agent did not come to its end, and nothing failed: it waits, for a human or at a breakpoint.
             with suppress(TurnEnded):  # by whoever began another one
                 self.driver.suspend()
             return
-        outcome: Outcome = "completed"
-        if failed:
-            outcome = "interrupted" if end.error is not None and _is_cancellation(end.error) else "failed"
+        if failure is not None:
             self._seal_results()
-        elif self.turn.pending:
-            outcome = "interrupted"
-        self.driver.end(outcome, type(end.error).__name__ if failed else None)
+        self.driver.end(*(failure or ("interrupted" if self.turn.pending else "completed", None)))
 
     def _seal_results(self) -> None:
         """What tools gave whose neighbour failed: they did answer, though the state will never say so."""
