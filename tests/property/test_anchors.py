@@ -74,11 +74,16 @@ class Life:
 
 @contextmanager
 def twins(world: World) -> Iterator[tuple[Life, Life]]:
-    """The same life in a memory that repeats what it said, and in one that does not."""
+    """
+    The same life in a memory that repeats what it said, and in one that does not.
+
+    One worker: several claim in any order, and where a summarizer fails now and then, the order is in what it made.
+    """
     summarizer = world.make_summarizer
-    never = evolve(world.policy, since_bytes=0)
+    repeats = evolve(world.policy, workers=1)
+    never = evolve(repeats, since_bytes=0)
     with (
-        temporary_memory(policy=world.policy, summarizer=summarizer()) as one,
+        temporary_memory(policy=repeats, summarizer=summarizer()) as one,
         temporary_memory(policy=never, summarizer=summarizer()) as other,
     ):
         yield Life(one, world.schedule), Life(other, world.schedule)
