@@ -13,6 +13,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 import optchat
 
 ROUNDS = int(os.environ.get("OPTCHAT_CRASH_ROUNDS", "3"))
@@ -48,6 +50,7 @@ def kill_after(process: "subprocess.Popen[str]", lines: int, log: Acknowledged) 
     assert process.returncode == -signal.SIGKILL, "it ended by itself"
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     path, logs = tmp_path / "memory.db", {"a": Acknowledged(), "b": Acknowledged()}
     chance = random.Random(20260109)

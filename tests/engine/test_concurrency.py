@@ -60,6 +60,7 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     return line
 
 
+@pytest.mark.long
 def test_processes_that_write_and_summarise_at_once_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     path, keys = tmp_path / "memory.db", [f"s{number}" for number in range(PROCESSES)]
     processes = [start(path, key) for key in keys]

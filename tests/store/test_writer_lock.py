@@ -476,6 +476,7 @@ def test_a_slot_is_given_back_when_its_row_could_not_be_written(
     assert alive(reader, again.owner_pk)
 
 
+@pytest.mark.long
 def test_many_processes_ask_at_once_and_none_takes_another_for_the_owner(new_actor: NewActor) -> None:
     dead = new_actor()
     owner = dead.ask("open")

@@ -215,6 +215,7 @@ def test_what_is_deleted_is_begun_anew_and_its_fork_goes_on() -> None:
         assert memory.verify().ok
 
 
+@pytest.mark.long
 def test_late_results_are_drawn() -> None:
     def late(schedule: tuple[Step, ...]) -> bool:
         calls: set[str] = set()
