@@ -7,7 +7,8 @@ Refuses to know: who reads them.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, get_args
 
 from attrs import fields, frozen
 
@@ -87,3 +88,8 @@ class Policy:
         high, low = self.view_high_bytes, self.view_low_bytes
         if (high or DEFAULT_VIEW_HIGH_BYTES) <= (low or DEFAULT_VIEW_LOW_BYTES):
             raise BadArgument("a batch of merges could never end; give Policy.view_low_bytes below view_high_bytes")
+
+
+def pinned_setting(settings: Mapping[str, Any], name: str) -> Any:
+    """A setting as a turn began with it; the default for one that began before there was such a setting."""
+    return settings.get(name, getattr(fields(Policy), name).default)

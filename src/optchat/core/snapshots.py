@@ -17,6 +17,11 @@ from datetime import datetime
 from attrs import frozen
 
 
+def snapshot_label(clock: int, pin: int) -> str:
+    """How a pin names itself: its clock, and how often it was taken again after a removal (``42.1``), if it was."""
+    return f"{clock}.{pin}" if pin else str(clock)
+
+
 @frozen
 class Snapshot:
     """A pinned state of the scope: publications below ``through`` are visible. ``id`` is all it takes to reopen it."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from attrs import astuple, fields, frozen
+from attrs import astuple, frozen
 
 from optchat.core.anchors import Anchor, Head
-from optchat.core.policy import Policy
+from optchat.core.policy import pinned_setting
 from optchat.store import ledger, renderings
 from optchat.store.renderings import DescriptorRow, RenderingRow
 from optchat.store.rows import Connection
@@ -82,16 +82,11 @@ def dump_anchor(anchor: Anchor) -> dict[str, Any]:
     } | views
 
 
-def _setting(descriptor: DescriptorRow, name: str) -> Any:
-    """A setting as the turn began with it; the default for one that began before there was such a setting."""
-    return descriptor.settings.get(name, getattr(fields(Policy), name).default)
-
-
 def since_bytes(descriptor: DescriptorRow) -> int:
     """The most bytes that a block of what is new may have."""
-    return int(_setting(descriptor, "since_bytes"))
+    return int(pinned_setting(descriptor.settings, "since_bytes"))
 
 
 def lifetime_seconds(descriptor: DescriptorRow) -> float:
     """How long a provider keeps what it has read."""
-    return float(_setting(descriptor, "cache_lifetime_seconds"))
+    return float(pinned_setting(descriptor.settings, "cache_lifetime_seconds"))

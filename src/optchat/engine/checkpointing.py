@@ -40,6 +40,7 @@ from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, MemoryBlock, Tokenizer
 from optchat.core.records import KINDS, leaf_text
 from optchat.core.refs import Span, session_ref
+from optchat.core.snapshots import snapshot_label
 from optchat.core.terms import TokenUse
 from optchat.core.tree import Node, stand_in_text
 from optchat.engine import dispatch, ingest
@@ -55,7 +56,6 @@ from optchat.store.rows import Connection
 
 M = TypeVar("M")
 
-DEFAULT_SHARE: Final = 0.5  # of turns that began before there were checkpoints
 _SHORT_BYTES: Final = 40
 _TRIES: Final = 4  # a block can count more than its lines one by one
 _OVER: Final = "the active transcript passes its share of the window"
@@ -200,7 +200,7 @@ def _cut(request: Request[M], active: Active[M], active_tokens: int) -> Fitted[M
         dispatch.dispatchable(scope, db, request.turn_pk)
         descriptor = renderings.load_descriptor(db, request.turn_pk)
         assert descriptor is not None, "its pin was looked at a moment ago"
-        label = f"{descriptor.clock}.{descriptor.pin}" if descriptor.pin else str(descriptor.clock)
+        label = snapshot_label(descriptor.clock, descriptor.pin)
         turn = dispatch.open_row(db, request.turn_pk)
         session = registry.session_as_of(db, turn.generation_pk)
         most = request.usable - least_memory(

@@ -17,6 +17,7 @@ from optchat.core.errors import IntegrityError, SnapshotInvalid, TurnEnded
 from optchat.core.messages import HostMessage, Part, ReportPart, TextPart, ToolCallPart, ToolResultPart
 from optchat.core.policy import Readiness
 from optchat.core.ports import HostAdapter, Tokenizer
+from optchat.core.snapshots import snapshot_label
 from optchat.core.terms import Role
 from optchat.core.tools import TOOL_NAMES
 from optchat.engine.anchoring import last_request
@@ -117,7 +118,7 @@ def make_rendering(
         moment = scopes.find_moment(db, scope.pk, descriptor.clock)
         if moment is None:
             raise_invalid()
-        label = f"{descriptor.clock}.{descriptor.pin}" if descriptor.pin else str(descriptor.clock)
+        label = snapshot_label(descriptor.clock, descriptor.pin)
         generation, written = open_row(db, turn_pk).generation_pk, renderings.load_rendering(db, turn_pk)
         last = last_request(db, generation, descriptor) if written is None else "it is written down"
         rendered, row = render(

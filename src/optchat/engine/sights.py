@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from optchat.core.errors import StaleRef, UnknownRef
 from optchat.core.lineage import Chain, Link
 from optchat.core.refs import KEY_BITS, PublicationRef, SessionRef, Span, parse_ref, publication_ref, session_ref
-from optchat.core.snapshots import Published, Sight, Snapshot, foreign_node_visible, publication_visible
+from optchat.core.snapshots import Published, Sight, Snapshot, foreign_node_visible, publication_visible, snapshot_label
 from optchat.core.views import EMPTY_FRONTIER, FrontierState
 from optchat.engine.handle import Scope
 from optchat.store import ledger, publications, registry, scopes
@@ -55,8 +55,7 @@ class Reading:
 
 def snapshot_of(moment: Moment, pin: int = 0) -> Snapshot:
     """A moment as people see it; a pin taken again after a removal is labelled ``42.1``."""
-    label = f"{moment.clock}.{pin}" if pin else str(moment.clock)
-    return Snapshot(label, moment.publications, moment.epoch, moment_of(moment.at))
+    return Snapshot(snapshot_label(moment.clock, pin), moment.publications, moment.epoch, moment_of(moment.at))
 
 
 def owner_reading(scope: Scope, db: Connection) -> Reading:

@@ -20,7 +20,7 @@ from optchat.core.budget import Budget
 from optchat.core.context import Context
 from optchat.core.errors import BadArgument, SnapshotInvalid, SummariesPending, TurnEnded
 from optchat.core.messages import Content, HostMessage, ReportPart, ToolCallPart, ToolResultPart, content_parts
-from optchat.core.policy import Readiness
+from optchat.core.policy import Readiness, pinned_setting
 from optchat.core.ports import HostAdapter
 from optchat.core.records import SealedPart, to_bytes
 from optchat.core.snapshots import Snapshot
@@ -76,7 +76,7 @@ class Turn(Reader, Generic[M]):
             elif descriptor is not None:
                 moment = evolve(moment, epoch=descriptor.epoch)
         settings = {} if descriptor is None else descriptor.settings
-        self._share = float(settings.get("checkpoint_share", checkpointing.DEFAULT_SHARE))
+        self._share = float(pinned_setting(settings, "checkpoint_share"))
         through = moment.publications if descriptor is None else descriptor.publications
         label = snapshot_of(moment, 0 if descriptor is None else descriptor.pin)
         self.snapshot: Snapshot = evolve(label, through=through)
